@@ -80,7 +80,7 @@ def conditions_of(tables: Tables, model: SBMLModel, pool: Pool) -> Conditions:
             )
     own = _own_starts(tables, description, pool)
     opened = [name for name in dict.fromkeys([*targets, *set_by_table]) if name in description.initial]
-    model = model.with_parameters(*(name for name in opened if name not in own))
+    model = model.with_initial_parameters(*(name for name in opened if name not in own))
     model = _with_starts_of_their_own(model, own)
     constants = tuple(sorted(model.parameters))
     places = np.zeros((len(tables.conditions), len(constants)), np.int64)

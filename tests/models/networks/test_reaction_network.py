@@ -243,7 +243,8 @@ def test_a_net_file(tmp_path):
         ("A -> B, 1, 2", "one rate too many"),
         ("A <-> B, 1", "needs two rates"),
         ("A -> B, k; k = 1; k = 2", "has a value already, in line 1"),
-        ("A -> B, 1 $ 2", "`\\$` means nothing here"),
+        ("A -> B, 1 @ 2", "`@` means nothing here"),
+        ("A -> B, 1 $ 2", "`\\$` is one too many"),
         ("A → B, 1", "column 3: `→` means nothing here: write `->`"),
         ("A ⟶ B, 1", "`⟶` means nothing here: write `->`"),
         ("A ⇌ B, 1, 2", "`⇌` means nothing here: write `<->`"),
@@ -315,3 +316,36 @@ def test_other_bad_input():
     with pytest.raises(TypeError, match="`text` must be reactions as text"):
         ReactionNetwork(3.0)
     assert scipy.linalg.norm(network.stoichiometry - [[-1, 1]]) == 0
+
+
+def test_a_species_that_is_held_constant():
+    network = models.ReactionNetwork("$X + A <-> B, 1.0, 2.0; X -> 0, 5.0; X(0) = 3; A(0) = 1")
+    np.testing.assert_array_equal(network(0.0, network.y0, None), [0.0, -3.0, 3.0])
+    np.testing.assert_array_equal(network.conservation_laws() @ network.stoichiometry.T, 0)
+    assert network.reactions[0] == "$X + A -> B, 1"
+    same = models.ReactionNetwork("X + A <-> B, 1.0, 2.0; X -> 0, 5.0; $X(0) = 3; A(0) = 1")
+    assert same.reactions == network.reactions and same.species == network.species
+    sol = sciml.steady_state(network, network.y0)
+    np.testing.assert_allclose(sol.ys[0], [3.0, 0.4, 0.6], rtol=1e-5)
+    with pytest.raises(ValueError, match=r"line 1, column 12: `X` is a species: `X\(0\).*`\$X\(0\) = ...` holds"):
+        models.ReactionNetwork("X -> A, 1; X = 1")
+    with pytest.raises(ValueError, match=r"held constant has its amount by `\$X\(0\)"):
+        models.ReactionNetwork("X -> A, 1; $X = 1")
+
+
+def test_other_values_of_parameters():
+    network = models.ReactionNetwork("A + B <-> C, kon, koff; kon = 2; koff = 1; K = koff/kon; A(0) = 4*kon; B(0) = 1")
+    weaker = network.with_parameters(koff=5.0, kon=1.0)
+    assert weaker.value("K", 0.0, weaker.y0) == 5 and weaker.y0[0] == 4 and network.parameters["koff"] == 1
+    slope = jax.grad(lambda k: network.with_parameters(kon=k).rates(0.0, jnp.ones(3))[0])(3.0)
+    assert slope == 1.0
+    starts = jax.vmap(lambda k: network.with_parameters(kon=k).y0[0])(jnp.array([1.0, 2.0]))
+    np.testing.assert_array_equal(starts, [4.0, 8.0])
+    with pytest.raises(ValueError, match="no parameter `kof`. Did you mean `koff`"):
+        network.with_parameters(kof=5.0)
+    with pytest.raises(ValueError, match="`K` is computed from other values"):
+        network.with_parameters(K=5.0)
+    with pytest.raises(ValueError, match=r"`A` is part of the state.*model.state\(A=...\)"):
+        network.with_parameters(A=5.0)
+    with pytest.raises(ValueError, match=r"must have shape \(\), but has shape \(2,\).*jax.vmap"):
+        network.with_parameters(koff=jnp.ones(2))

@@ -120,13 +120,21 @@ def test_reactions_rules_functions_and_starts():
     # the start follows the parameter, and so does what has its value from there
     slope = jax.grad(lambda m: m.y0[j] + m(0.0, y, None)[k])(model).parameters["vmax"]
     np.testing.assert_allclose(slope, 1.0 - 0.5, rtol=1e-6)
-    opened = model.with_parameters("P", "half")
+    opened = model.with_initial_parameters("P", "half")
     assert opened.parameters["P(0)"] == 4 and opened.parameters["half"] == 2
     assert set(opened.parameters) == {"V", "vmax", "K", "P(0)", "half"}
     with pytest.raises(ValueError, match="no part of the state of `written`. Did you mean `clock`"):
         model.index("clok")
     with pytest.raises(ValueError, match="no formula for its start"):
-        model.with_parameters("K")
+        model.with_initial_parameters("K")
+    faster = model.with_parameters(vmax=8.0)
+    np.testing.assert_allclose(faster.y0[j], 8.0)
+    with pytest.raises(ValueError, match="no parameter `vmx`. Did you mean `vmax`"):
+        model.with_parameters(vmx=8.0)
+    with pytest.raises(ValueError, match="`half` is computed"):
+        model.with_parameters(half=8.0)
+    with pytest.raises(ValueError, match=r"`P` is part of the state.*model.state\(P=...\)"):
+        model.with_parameters(P=8.0)
 
 
 def decay(**lists):

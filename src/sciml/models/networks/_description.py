@@ -55,8 +55,12 @@ class Reaction(NamedTuple):
 
     def __str__(self) -> str:
         """The reaction as text."""
+        return self.text()
+
+    def text(self, fixed: frozenset[str] = frozenset()) -> str:
+        """The reaction as text, with a mark at species that are held constant."""
         arrow = "->" if self.mass_action else "=>"
-        return f"{_side(self.reactants)} {arrow} {_side(self.products)}, {text_of(self.law)}"
+        return f"{_side(self.reactants, fixed)} {arrow} {_side(self.products, fixed)}, {text_of(self.law)}"
 
 
 @dataclasses.dataclass
@@ -168,8 +172,9 @@ def depends_on(formula: Formula, names: set[str], derived: Mapping[str, Formula]
     return None
 
 
-def _side(side: Sequence[tuple[str, float]]) -> str:
-    terms = [species if count == 1 else f"{count:g} {species}" for species, count in side]
+def _side(side: Sequence[tuple[str, float]], fixed: frozenset[str]) -> str:
+    named = [(f"${species}" if species in fixed else species, count) for species, count in side]
+    terms = [species if count == 1 else f"{count:g} {species}" for species, count in named]
     return " + ".join(terms) if terms else "0"
 
 

@@ -9,7 +9,7 @@ from ._formulas import FUNCTIONS, OTHER_NAMES, Formula, constants_in, height_of,
 
 _TOKEN = re.compile(
     r"(?P<space>\s+)|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)|(?P<name>[^\W\d]\w*)"
-    r"|(?P<sign><->|<=>|->|=>|<=|>=|==|!=|&&|\|\||\*\*|[-+*/^(),=<>!;:∅])"
+    r"|(?P<sign><->|<=>|->|=>|<=|>=|==|!=|&&|\|\||\*\*|[-+*/^(),=<>!;:∅$])"
 )
 _WRITTEN = {"⇒": "=>", "⇔": "<=>", "−": "-", "·": "*", "×": "*"}
 _WRITTEN |= dict.fromkeys("→⟶", "->") | dict.fromkeys("⇌⇋⇄⇆↔⟷", "<->")

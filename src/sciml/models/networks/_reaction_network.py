@@ -24,6 +24,7 @@ from ._matrix import description_of
 from ._program import FormulaProgram, StaticContent, check_real, needed, ordered, scalars, taken_from
 from ._single_molecules import SingleMolecules
 from ._text import read_text
+from ._with_parameters import with_parameters
 
 
 class ReactionNetwork(AbstractModel):
@@ -41,6 +42,7 @@ class ReactionNetwork(AbstractModel):
     - `binding: A + B -> C, k`: with a name.
     - `k = 0.1`: a parameter. `K = k2/k1`: a value that is computed from others, from species, or from the time `t`.
     - `A(0) = 1`: an initial amount, a number or a formula of parameters; zero where there is none.
+    - `$X + A -> B, k`, or `$X(0) = 1`: the species `X` is held constant, whatever reactions take or make of it.
     - `# a comment`
 
     Formulas have `+ - * / ^`, comparisons, `&& || !`, `if(condition, a, b)`, `piecewise(a, condition, b)`, `min`,
@@ -250,7 +252,8 @@ class ReactionNetwork(AbstractModel):
     @property
     def reactions(self) -> tuple[str, ...]:
         """The reactions as text, one for each direction."""
-        return tuple(map(str, described(self._static).reactions))
+        network = described(self._static)
+        return tuple(reaction.text(network.fixed) for reaction in network.reactions)
 
     @property
     def reaction_names(self) -> tuple[str, ...]:
@@ -289,6 +292,26 @@ class ReactionNetwork(AbstractModel):
                 raise TypeError(f"the amount of `{name}` must be real, but is {amount!r:.60}.")
             values = values.at[self.species.index(name)].set(jnp.asarray(amount, dtype))
         return values
+
+    def with_parameters(self, **values: Any) -> "ReactionNetwork":
+        """Returns the network with other values of some parameters: `network.with_parameters(k1=0.5)`.
+
+        Everything else stays: initial amounts, formulas, which follow, and the compiled programs.
+
+        Raises:
+            ValueError: If a name is not a parameter, or a value has another shape.
+            TypeError: If a value is complex.
+
+        Example:
+            ```python
+            import sciml
+
+            binding = sciml.models.ReactionNetwork("A + B <-> C, kon, koff; kon = 2; koff = 1; K = koff/kon; A(0) = 1")
+            weaker = binding.with_parameters(koff=5.0)
+            assert weaker.value("K", 0.0, weaker.y0) == 2.5
+            ```
+        """
+        return with_parameters(self, values, described(self._static).derived, self.species)
 
     def index(self, species: str) -> int:
         """Returns where in the state a species stands.

@@ -19,6 +19,7 @@ from ._sbml_description import SBMLDescription, read_description, sbml_described
 from ._sbml_equations import sbml_equations
 from ._sbml_event_system import SBMLEventSystem
 from ._sbml_events import EventChange, EventRoot
+from ._with_parameters import with_parameters
 
 
 class SBMLModel(AbstractModel):
@@ -190,7 +191,19 @@ class SBMLModel(AbstractModel):
             found.append(SBMLEventSystem(self.parameters, self._static, pending))
         return found
 
-    def with_parameters(self, *names: str) -> "SBMLModel":
+    def with_parameters(self, **values: Any) -> "SBMLModel":
+        """Returns the model with other values of some parameters: `model.with_parameters(k1=0.5)`.
+
+        Everything else stays: the state at the start and rules, which follow, and the compiled programs.
+
+        Raises:
+            ValueError: If a name is not a parameter, or a value has another shape.
+            TypeError: If a value is complex.
+        """
+        description = sbml_described(self._static)
+        return with_parameters(self, values, {*description.initial, *description.assignments}, self.states)
+
+    def with_initial_parameters(self, *names: str) -> "SBMLModel":
         """Returns the model with something that a formula gives at the start made a parameter.
 
         A constant with an initial assignment becomes a parameter of its name. A state `S` gets the parameter `S(0)`,

@@ -39,6 +39,7 @@ class _Reader:
         self.derived: dict[str, Formula] = {}
         self.initial: dict[str, Formula] = {}
         self.reactions: list[Reaction] = []
+        self.fixed: set[str] = set()
 
     def read(self) -> tuple[Description, dict[str, Any]]:
         reactions, assignments = [], []
@@ -58,7 +59,8 @@ class _Reader:
         self._check_given()
         parameters = {**self.numbers, **self.given}
         names = list(parameters)
-        return Description(list(self.species), self.reactions, names, self.derived, self.initial), parameters
+        fixed = frozenset(self.fixed)
+        return Description(list(self.species), self.reactions, names, self.derived, self.initial, fixed), parameters
 
     def _circle(self, names: list[str]) -> NoReturn:
         self.assigned[names[0]].fail(in_a_circle(names), self.assigned[names[0]].tokens[0].column)
@@ -79,6 +81,7 @@ class _Reader:
 
     def _name(self, line: Line) -> None:
         """Notes what a line without an arrow gives a value to."""
+        held = line.take("$") is not None
         name = line.take_kind("name")
         if name is None:
             line.fail("expected a reaction, such as `A + B -> C, k`, or a value, such as `k = 0.1` or `A(0) = 1`")
@@ -94,7 +97,12 @@ class _Reader:
         if _lists(line):
             line.fail("a value has no rate after a comma; a reaction has an arrow: write `->` or `<->`", equals.column)
         if initial:
+            self.fixed |= {name.text} if held else set()
             return
+        if held:
+            line.fail(
+                f"a species that is held constant has its amount by `${name.text}(0) = ...`", line.tokens[0].column
+            )
         if name.text in self.assigned:
             line.fail(f"`{name.text}` has a value already, in line {self.assigned[name.text].number}", name.column)
         if name.text in (TIME, *_CONSTANTS):
@@ -128,6 +136,7 @@ class _Reader:
             if count <= 0:
                 line.fail(f"a reaction takes or makes more than {count:g} of something", number and number.column)
             line.take("*")
+            held = line.take("$") is not None
             name = line.take_kind("name")
             if name is None:
                 here = f"`{line.next.text}`" if line.next else "the end of the line"
@@ -136,6 +145,8 @@ class _Reader:
                 line.fail(f"`{name.text}` has a meaning of its own and cannot be a species", name.column)
             found[name.text] = found.get(name.text, 0.0) + count
             self.species.setdefault(name.text)
+            if held:
+                self.fixed.add(name.text)
             if not line.take("+"):
                 return list(found.items())
 
@@ -149,7 +160,8 @@ class _Reader:
         return renamed(parse_formula(line, self._known, self._names), _CONSTANTS)
 
     def _assignment(self, line: Line) -> None:
-        name, initial = line.tokens[0].text, line.tokens[1].text == "("
+        named = int(line.tokens[0].text == "$")
+        name, initial = line.tokens[named].text, line.tokens[named + 1].text == "("
         column = line.next.column if line.next else None
         formula = self._formula(line)
         line.end()
@@ -161,7 +173,11 @@ class _Reader:
                 line.fail(f"an initial amount depends on parameters alone, not on `{state}`", column)
             self.initial[name] = formula
         elif name in self.species:
-            line.fail(f"`{name}` is a species: `{name}(0) = ...` says how much there is at the start", 0)
+            line.fail(
+                f"`{name}` is a species: `{name}(0) = ...` is its amount at the start, and `${name}(0) = ...` holds "
+                "it constant",
+                line.tokens[0].column,
+            )
         elif name in self.given:
             return  # what is given beside the text counts
         elif any(True for _ in names_in(formula)):
