@@ -71,3 +71,13 @@ def test_what_is_out_of_range():
         inspect.horizon(lambda t, y, args: 1j * y, jnp.ones(1, complex), t1=5.0)
     with pytest.raises(sciml.SolveError):
         inspect.horizon(lambda t, y, args: y**2, jnp.ones(1), t1=5.0)
+
+
+def test_error_control_sees_changes_at_rest():
+    """The state is zero soon, and its own errors would allow steps of any length."""
+    decay = lambda t, y, args: -jnp.array([1.0, 10.0]) * y  # noqa: E731
+    found = inspect.lyapunov_exponents(decay, jnp.ones(2), t1=100.0, rtol=1e-6)
+    np.testing.assert_allclose(found.exponents, [-1.0, -10.0], atol=0.02)
+    looked = inspect.horizon(decay, jnp.ones(2), t1=80.0, points=40, rtol=1e-6)
+    np.testing.assert_allclose(looked.rate, -1.0, rtol=1e-2)
+    assert np.isinf(looked.time)

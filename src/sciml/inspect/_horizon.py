@@ -10,6 +10,7 @@ from jaxtyping import Array
 
 from .._checks import check_count, check_time, concrete, time_dtype
 from .._horizon import Horizon
+from .._jax._loops import scan
 from .._jax._members_apart import members_apart
 from .._status import raise_for_status
 from .._types import Args, RealScalarLike, Y
@@ -97,9 +98,13 @@ def _grown(model: Any, y0: Y, args: Args, t0: Array, t1: Array, numbers: tuple, 
     changes = jnp.linalg.qr(jax.random.normal(jax.random.key(0), (y.size, directions), y.dtype))[0]
     part = jnp.arange(1, points + 1, dtype=t0.dtype) / points
     ts = t0 + part * (t1 - t0)
-    ys, grown, status = pushed(model, y, changes, y0, t0=t0, t1=t1, args=args, saveat=ts, **options)
-    growth = jnp.linalg.svd(grown, compute_uv=False)[:, 0]
-    logs, elapsed = jnp.log(growth), jnp.abs(ts - t0)
+    options = dict(options, args=args)
+    if options.get("dt") is None:
+        ys, logs, status = _by_pieces(model, y, changes, y0, jnp.concatenate([t0[None], ts]), options)
+    else:
+        ys, grown, status = pushed(model, y, changes, y0, t0=t0, t1=t1, saveat=ts, **options)
+        logs = jnp.log(jnp.linalg.svd(grown, compute_uv=False)[:, 0])
+    growth, elapsed = jnp.exp(logs), jnp.abs(ts - t0)
     away = elapsed - jnp.mean(elapsed)
     rate = jnp.sum(away * (logs - jnp.mean(logs))) / jnp.sum(away**2)
     # the size of a difference between two states of the solution that know nothing of each other
@@ -109,3 +114,25 @@ def _grown(model: Any, y0: Y, args: Args, t0: Array, t1: Array, numbers: tuple, 
     lost = lost & (growth > 1 / jnp.sqrt(error))  # a solution at rest has no spread
     time = jnp.where(jnp.any(lost), ts[jnp.argmax(lost)], jnp.inf)
     return Horizon(time, rate, ts, growth, status)
+
+
+def _by_pieces(model: Any, y: Array, changes: Array, like: Y, ts: Array, options: dict) -> tuple[Array, Array, Array]:
+    """Returns states, logarithms of the growth, and the status; changes have lengths of about one in each piece.
+
+    So error control sees them, also where they have shrunk by many orders of magnitude.
+    """
+
+    def piece(carry: tuple, ends: Array) -> tuple:
+        y, changes, grown, log, status = carry
+        ys, moved, new = pushed(model, y, changes, like, t0=ends[0], t1=ends[1], **options)
+        changes, triangle = jnp.linalg.qr(moved[-1])
+        grown = jnp.matmul(triangle, grown, precision="highest")
+        size = jnp.max(jnp.abs(grown))
+        grown, log = grown / jnp.where(size > 0, size, 1), log + jnp.log(size)
+        carry = ys[-1], changes, grown, log, jnp.where(status == 0, new, status)
+        return carry, (ys[-1], log + jnp.log(jnp.linalg.svd(grown, compute_uv=False)[0]))
+
+    grown = jnp.eye(changes.shape[1], dtype=y.dtype)
+    start = y, changes, grown, jnp.zeros((), y.dtype), jnp.zeros((), jnp.int32)
+    carry, (ys, logs) = scan(piece, start, jnp.stack([ts[:-1], ts[1:]], axis=1), like=(model, options["args"]))
+    return ys, logs, carry[-1]
