@@ -139,8 +139,10 @@ def check_order(events: tuple[Any, ...], forwards: bool | None) -> None:
     """Checks that the times of schedules are in the direction of time, where they are known.
 
     Raises:
-        ValueError: If they are not.
+        ValueError: If they are not, or a system of events is to run backwards.
     """
+    if forwards is False and any(isinstance(event, SystemPart) for event in events):
+        raise ValueError("`events` of an SBML model with delays, or that influence one another, need `t1` after `t0`.")
     for schedule in events:
         if isinstance(schedule, Schedule) and concrete(schedule.times) and forwards is not None:
             times = np.asarray(schedule.times, float)
