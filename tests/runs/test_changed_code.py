@@ -12,11 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 import sciml
 from sciml import parallel, training
 from sciml.runs import WallTime, iterate
 from sciml.stores import StoreError, _hasher, _sources
+from sciml.stores._fingerprint import program
 
 pytestmark = pytest.mark.x64
 
@@ -246,6 +248,31 @@ def test_a_sweep_whose_callback_changed_is_refused(tmp_path):
     assert sweep(2.0).values.tolist() == sweep(2.0).values.tolist() == [0.0, 2.0]
     with pytest.raises(StoreError, match="`function`"):
         sweep(3.0)
+
+
+def test_a_spread_state_goes_on_over_another_number_of_devices(tmp_path):
+    """The program is another one there, so that the code of its functions is what is compared."""
+
+    def run(devices, rate=1.0, **options):
+        layout = NamedSharding(Mesh(np.array(jax.devices()[:devices]), ("x",)), P("x"))
+        y0 = jax.device_put(jnp.arange(8.0), layout)
+        given = dict(t0=0.0, t1=2.0, dt=0.1, save_every=0.5, segment_steps=5, store=tmp_path, progress=False)
+        return sciml.simulate(lambda t, y, args: rate * (jnp.roll(y, 1) - y), y0, **given | options)
+
+    first = run(4, stop=WallTime(0.0))
+    assert not first.finished
+    with pytest.raises(StoreError, match="`model`"):
+        run(2, rate=2.0)
+    assert run(2).finished
+
+
+def test_a_program_is_known_without_names_and_addresses():
+    text = 'module @jit_{} attributes {{mhlo.num_partitions = {} : i32}} {{ custom_call {{backend_config = "{}"}} {} }}'
+    first = program(text.format("f", 1, 140641553172528, "add"))
+    assert not first.differs(program(text.format("g", 1, 140716015667248, "add")))
+    assert first.differs(program(text.format("f", 1, 140641553172528, "multiply")))
+    assert not first.differs(program(text.format("f", 4, 140641553172528, "multiply")))
+    assert first.differs(program(text.format("f", 1, 140641553172528, "add"), np.ones(1)))
 
 
 SCRIPT = """
