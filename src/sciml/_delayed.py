@@ -52,6 +52,12 @@ class AbstractDelayed(eqx.Module):
     delays: eqx.AbstractVar[Any]
     kept: eqx.AbstractVar[int]
 
+    @property
+    def history_jumps(self) -> Array:
+        """The times before the start at which the history jumps, of shape `(jumps,)`; by default none."""
+        found = getattr(self, "jumps", None)
+        return jnp.zeros((0,)) if found is None else found
+
     @abc.abstractmethod
     def rate(self, t: RealScalarLike, y: Y, delayed: tuple[Y, ...], args: Args) -> PyTree:
         """Returns $f$, with the structure, shapes and dtypes of `y`; `delayed` has one past state for each delay."""
@@ -66,8 +72,8 @@ class Delayed(AbstractDelayed):
 
     `sciml.solve` takes it with an explicit Runge-Kutta method. Past states are interpolated between the steps taken,
     to the fourth order of the step, and no step is longer than the shortest delay. With steps chosen by the error
-    they end where the start of the solve comes back, $t_0 + k \tau_j$, since derivatives jump there; with fixed steps
-    take a `dt` that divides the delays.
+    they end where the start of the solve comes back, at $t_0$ and sums of delays, since derivatives jump there; with
+    fixed steps take a `dt` that divides the delays. A history that jumps itself needs `jumps`.
 
     Attributes:
         field: $f$, a function `field(t, y, delayed, args)`, where `delayed` is a tuple of past states, one for each
@@ -77,6 +83,9 @@ class Delayed(AbstractDelayed):
         history: The state before the start, a function `history(t, args)`, or a constant state.
         kept: How many of the last steps are kept; with fixed steps as many as it takes, where `dt` and the delays are
             known. What lies farther back ends a solve with `Status.history_too_short`.
+        jumps: The times before the start at which the history, or a derivative of it, jumps; a number or an array of
+            shape `(jumps,)`. Steps end where a jump comes back, after each sum of delays, with fixed steps too. Jumps
+            may be traced, and be differentiated by. A jump from the history to `y0` at the start is known without them.
 
     Raises:
         TypeError: If the field is no function, or the delays are not numbers.
@@ -100,9 +109,11 @@ class Delayed(AbstractDelayed):
     delays: Array
     history: Any
     kept: int = eqx.field(static=True)
+    jumps: Array | None = None
 
-    def __init__(self, field: Any, delays: Any, history: Any, kept: int = 64):
+    def __init__(self, field: Any, delays: Any, history: Any, kept: int = 64, jumps: Any = None):
         self.field, self.delays, self.history, self.kept = field, _as_delays(delays), history, kept
+        self.jumps = None if jumps is None else jnp.atleast_1d(jnp.asarray(jumps, float))
 
     def __check_init__(self):
         if not callable(self.field):
@@ -112,6 +123,8 @@ class Delayed(AbstractDelayed):
             raise ValueError(f"`delays` must be a number or of shape `(delays,)`, but have {self.delays.shape}.")
         if concrete(self.delays) and not np.all((np.asarray(self.delays) > 0) & np.isfinite(np.asarray(self.delays))):
             raise ValueError(f"`delays` must be positive, but are {self.delays}.")
+        if self.jumps is not None and (self.jumps.ndim > 1 or self.jumps.size == 0):
+            raise ValueError(f"`jumps` must be a number or of shape `(jumps,)`, but have {self.jumps.shape}.")
         if isinstance(self.kept, bool) or not isinstance(self.kept, int) or self.kept < 4:
             raise ValueError(f"`kept` must be an integer, 4 or more, but is {self.kept!r}.")
 

@@ -18,8 +18,9 @@ class Event(eqx.Module):
 
     The time is sought on the solution within a step, and the step is then taken again up to it, so that it is as
     accurate as the steps are. What holds at the start of a solve is no event; neither is a zero that is touched and
-    not passed, nor one that the `update` of another event jumps over. Derivatives know that the time of an event
-    depends on what the solution depends on: $\mathrm{d}t^* = -\mathrm{d}g / (\mathrm{d}g/\mathrm{d}t)$.
+    not passed, nor one that the `update` of another event jumps over. A condition that is exactly zero at `t1` has not
+    passed zero: it is an event of a solve that goes on from there by `resume=`. Derivatives know that the time of an
+    event depends on what the solution depends on: $\mathrm{d}t^* = -\mathrm{d}g / (\mathrm{d}g/\mathrm{d}t)$.
 
     Attributes:
         condition: $g$, a function `condition(t, y, args)` that returns a real number, whose passing through zero is
@@ -70,7 +71,8 @@ class Schedule(eqx.Module):
     """What happens at given times: doses, resets, steps of a forcing.
 
     Steps end at these times and go on after them with the length that they had. Times before the start of a solve have
-    passed; one at the start happens there. Times and values may be traced, differ between members, and be
+    passed, and times after its end do not happen; `sol.events.count` is the number that did. One at the start or at the
+    end happens there. Times and values may be traced, differ between members, and be
     differentiated by. A list that is shorter for some members ends with infinite times for them.
 
     What comes twice at one time happens twice, in the order of the rows. Where the times are traced or have members,

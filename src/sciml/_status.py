@@ -85,11 +85,11 @@ _MESSAGES = {
         "equations must determine the algebraic variables at all times; at `Solution.t_reached` they no longer do."
     ),
     Status.invalid_argument: (
-        "A traced argument is out of range: most often a time of `saveat` lies outside [t0, t1] or before an earlier "
-        "one, or `dt` has the wrong sign or is too long for the method (`sciml.solvers.stability`). Other causes are "
-        "`t0` and `t1` that are equal after rounding, `rtol` below twice the precision of the dtype, a negative "
-        "`atol`, a number that is not finite, a `y0` that `positive` or `domain` does not admit, and a "
-        "`conserved` that the model does not conserve. Results for times outside or out of order are NaN."
+        "A traced argument is out of range: most often a time of `saveat` outside [t0, t1] or out of order, a `dt` of "
+        "the wrong sign or too long for the method, or times of a `Schedule` out of order. Others are `t0` and "
+        "`t1` equal after rounding, too small an `rtol`, a negative `atol`, a number that is not finite, a `y0` that "
+        "`positive`, `domain` or `conserved` does not admit, and an infusion without a positive duration or begun "
+        "before `t0` (`infusions(..., start=t0)`). Times out of order give NaN."
     ),
     Status.stagnated: (
         "The residual no longer falls, although it is larger than the tolerance: rounding does not allow a smaller "

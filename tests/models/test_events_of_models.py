@@ -194,3 +194,62 @@ def test_infusions_in_any_order_that_overlap_and_follow_at_once():
     each = jax.jit(jax.vmap(given))(jnp.stack([starts, jnp.array([3.5, 0.5, 0.5, 1.0])]))  # the first ends too late
     np.testing.assert_allclose(each[:, 1:3].sum(axis=1), [12.0, 9.0], rtol=LOOSE)
     np.testing.assert_allclose(each[:, 3], [0.0, 6.0], atol=1e-4)
+
+
+# --- infusions at the edges of a solve
+
+
+def infused(starts, amounts, durations, t0=0.0, t1=4.0, y0=None, start=None, **options):
+    drug = models.TwoCompartment(clearance=2.0, volume=10.0, exchange=0.0)
+    drips = drug.infusions(starts, amounts, durations, start)
+    y0 = jnp.zeros(4) if y0 is None else y0
+    return sciml.solve(drug, y0, t0=t0, t1=t1, events=drips, **(TIGHT | options))
+
+
+def amount(start, end, rate, t=4.0):
+    """What is there of an infusion at a rate from a start to an end, cleared at 0.2."""
+    return rate / 0.2 * (np.exp(-0.2 * (t - end)) - np.exp(-0.2 * (t - start)))
+
+
+def test_infusions_across_the_start_and_the_end():
+    begun = dict(starts=jnp.array([-1.0]), amounts=jnp.array([60.0]), durations=3.0)
+    with pytest.raises(sciml.SolveError, match="infusion"):
+        infused(**begun)
+    found = infused(**begun, start=0.0).ys[-1]
+    np.testing.assert_allclose(found[1], amount(0.0, 2.0, 20.0), rtol=LOOSE)
+    np.testing.assert_allclose(found[3], 0.0, atol=LOOSE)
+    # a rate that the state has goes on, and one that has ended is over
+    on = infused(**begun, y0=jnp.array([0.0, 0.0, 0.0, 20.0])).ys[-1]
+    np.testing.assert_allclose(on, found, rtol=LOOSE, atol=LOOSE)
+    assert infused(jnp.array([-5.0, -4.5]), jnp.array([1.0, 0.3]), 1.0).ys[-1, 1] == 0
+    # one at the start, one that overlaps and goes on at the end, and one after it
+    ends = infused(jnp.array([3.0, 0.0, 9.0]), jnp.array([60.0, 20.0, 7.0]), jnp.array([3.0, 4.0, 1.0]))
+    np.testing.assert_allclose(ends.ys[-1, 1], amount(0.0, 4.0, 5.0) + amount(3.0, 4.0, 20.0), rtol=LOOSE)
+
+
+@pytest.mark.x64
+def test_derivatives_by_infusions():
+    """Members whose infusions began before the start, and within; the traced duration of one is refused."""
+
+    def end(start, amount, duration):
+        sol = infused(start[None], amount[None], duration[None], start=0.0, throw=False)
+        return sol.ys[-1, 1], sol.status
+
+    given = jnp.array([-1.0, 1.0, 1.0]), jnp.array([60.0, 60.0, 60.0]), jnp.array([3.0, 2.0, -1.0])
+    (values, status), found = jax.jit(jax.vmap(lambda *x: (end(*x), jax.grad(lambda *x: end(*x)[0], (0, 1, 2))(*x))))(
+        *given
+    )
+    assert status.tolist() == [0, 0, int(sciml.Status.invalid_argument)] and np.isnan(values[2])
+    exact = lambda s, a, d: amount(max(s, 0.0), s + d, a / d)  # noqa: E731
+    for member in range(2):
+        x = np.array([v[member] for v in given])
+        np.testing.assert_allclose(values[member], exact(*x), rtol=1e-6)
+        steps = 1e-6 * np.eye(3)
+        wanted = [(exact(*(x + e)) - exact(*(x - e))) / 2e-6 for e in steps]
+        np.testing.assert_allclose([v[member] for v in found], wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("duration", [0.0, -1.0])
+def test_a_duration_is_above_zero(duration):
+    with pytest.raises(ValueError, match="`durations` of infusions must be above zero"):
+        models.TwoCompartment().infusions([0.0], [1.0], duration)

@@ -4,8 +4,10 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
+from .._checks import concrete
 from .._events import Schedule
 from .._model import AbstractModel
 from .._parameters import Parameter, parameter, with_dtype
@@ -89,13 +91,18 @@ class TwoCompartment(AbstractModel):
         return Schedule(times, _inject, amounts)
 
     @staticmethod
-    def infusions(times: Any, amounts: Any, durations: Any) -> Schedule:
+    def infusions(times: Any, amounts: Any, durations: Any, start: Any = None) -> Schedule:
         """Returns doses that flow into the blood at a constant rate. They may overlap, and follow at once.
 
         Args:
             times: When each begins, shape `(doses,)`, in any order; infinite ones never come.
             amounts: How much each gives in all, shape `(doses,)`.
             durations: How long each takes, above zero, shape `(doses,)` or one for all.
+            start: `t0` of the solve, where an infusion may have begun before it: from there on that flows into a state
+                whose rate is zero. Without it such a start is refused, with `Status.invalid_argument`.
+
+        Raises:
+            ValueError: If a duration is not above zero.
 
         Example:
             ```python
@@ -110,9 +117,18 @@ class TwoCompartment(AbstractModel):
         """
         starts = jnp.asarray(times, jnp.result_type(float, times))
         lasting = jnp.broadcast_to(jnp.asarray(durations, starts.dtype), starts.shape)
-        comes = jnp.isfinite(starts)
-        rates = jnp.where(comes, jnp.asarray(amounts, starts.dtype) / jnp.where(comes, lasting, 1), 0)
-        return Schedule(*_merged(jnp.concatenate([starts, starts + lasting]), jnp.concatenate([rates, -rates])))
+        comes, wrong = jnp.isfinite(starts), ~(lasting > 0)
+        if concrete(wrong) and np.any(wrong):
+            raise ValueError(
+                f"`durations` of infusions must be above zero, but are {durations}; a dose at once is a bolus."
+            )
+        rates = jnp.where(comes, jnp.asarray(amounts, starts.dtype) / jnp.where(comes & ~wrong, lasting, 1), 0)
+        ends = starts + lasting
+        if start is not None:
+            start = jnp.asarray(start, starts.dtype)
+            starts, ends = jnp.maximum(starts, start), jnp.maximum(ends, start)
+        times = jnp.where(jnp.any(wrong), jnp.nan, jnp.concatenate([starts, ends]))
+        return Schedule(*_merged(times, jnp.concatenate([rates, -rates])))
 
 
 def _merged(times: Array, changes: Array) -> tuple[Array, Any, Array]:
@@ -122,7 +138,7 @@ def _merged(times: Array, changes: Array) -> tuple[Array, Any, Array]:
     first = jnp.concatenate([jnp.ones(1, bool), times[1:] > times[:-1]])
     together = jnp.zeros_like(changes).at[jnp.cumsum(first) - 1].add(changes)
     distinct = jnp.where(first, times, jnp.inf)
-    return distinct[jnp.argsort(distinct)], _change_rate, together
+    return distinct[jnp.argsort(distinct)], _ChangeRate(), together
 
 
 def _swallow(t, y, args, amount):
@@ -133,5 +149,13 @@ def _inject(t, y, args, amount):
     return y.at[1].add(amount.astype(y.dtype))
 
 
-def _change_rate(t, y, args, change):
-    return y.at[3].add(change.astype(y.dtype))
+class _ChangeRate(eqx.Module):
+    """Changes the rate of an infusion."""
+
+    def __call__(self, t, y, args, change):
+        return y.at[3].add(change.astype(y.dtype))
+
+    def lacks(self, y0, changes):
+        """Returns whether an infusion flows at the start, and the state has no rate there."""
+        rounding = 4 * jnp.finfo(changes.dtype).eps * jnp.sum(jnp.abs(changes))
+        return (jnp.abs(jnp.sum(changes)) > rounding) & (y0[3] == 0)

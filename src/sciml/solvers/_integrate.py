@@ -24,7 +24,7 @@ from ._solution import Solution, Stats
 from .adjoints import AbstractAdjoint
 from .control._collective import CollectiveSteps, check_adjoint, check_independent, make_collective
 from .control._pid import Tolerances
-from .events._event import ModelWithEvents, out_of_order
+from .events._event import ModelWithEvents, lacking, out_of_order
 from .events._event_state import EventState, going_on, with_earlier
 from .events._occurrences import Occurrences
 from .integrate._abstract import AbstractLoop, FixedSteps
@@ -189,7 +189,7 @@ def integrate(
         outside = plan.admissible.below(y0) | ~plan.admissible.holds(y0)
         refused = outside if refused is None else refused | outside
     operands, missed = _with_saves(problem.operands, times, plan)
-    wrong = _wrong_values(model, times)
+    wrong = _wrong_values(model, times, y0)
     if resume is not None:
         late = behind(resume, times, operands.span)
         wrong = late if wrong is None else wrong | late
@@ -235,10 +235,12 @@ def integrate(
     return _solution(result, collective, settings, problem, start, times, missed, refused)
 
 
-def _wrong_values(model: Callable, times: Times) -> Array | None:
+def _wrong_values(model: Callable, times: Times, y0: Y) -> Array | None:
     """Returns whether the times of events or noise are none that can be solved for; None where they can."""
     noisy = model.model if isinstance(model, ModelWithEvents) else model
-    found = [out_of_order(model.events, model.direction)] if isinstance(model, ModelWithEvents) else []
+    found = []
+    if isinstance(model, ModelWithEvents):
+        found = [out_of_order(model.events, model.direction), lacking(model.events, model.direction, times.t0, y0)]
     found += [refuses(noisy, times.t0, times.t1), goes_backwards(noisy, times.t0, times.t1)]
     known = [x for x in found if x is not None]
     return jnp.any(jnp.stack(known)) if known else None

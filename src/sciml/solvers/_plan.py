@@ -164,6 +164,9 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
     if norm is not None and stepper is None:
         raise ValueError("`norm` is for solves that run in sciml's own loops, and diffrax runs this one.")
     counted = _count(request, interval, stepper, steps, ts, dtype)
+    if stepper is not None and stepper.cuts_fixed_steps and steps.control is None:  # there are more than are counted
+        limit = counted.limit if request.max_steps is not None else 2 * counted.limit
+        counted = _Counted(None, False, False, counted.step, limit)
     plan = Plan(
         stepper=stepper,
         control=steps.control,

@@ -240,3 +240,19 @@ def test_what_happened_is_printed():
 def test_where_adjoints_are():
     with pytest.raises(AttributeError, match=r"take `sciml.adjoints.Gauss`"):
         sciml.Gauss  # noqa: B018
+
+
+def test_a_status_names_the_schedule_that_is_out_of_order():
+    times = jax.jit(lambda x: jnp.stack([2.0 + x, 1.0 + x]))
+
+    def end(x):
+        return sciml.solve(
+            lambda t, y, args: -y, jnp.ones(()), t0=0.0, t1=3.0, throw=False, events=sciml.Schedule(times(x), keep)
+        ).status
+
+    status = jax.jit(end)(0.0)
+    assert status == sciml.Status.invalid_argument and "`Schedule`" in sciml.Status(int(status)).message
+
+
+def keep(t, y, args):
+    return y

@@ -10,6 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec as P
 import sciml
 from sciml import Delayed, Status
 from sciml.solvers.adjoints import Checkpointed, Direct, Forward
+from sciml.solvers.methods.delays._method_of_steps import _sums
 
 from ..common import close
 
@@ -226,3 +227,44 @@ def test_delays_that_are_not_numbers():
             Delayed(field, delays, history=1.0)
     with pytest.raises(TypeError, match="`delays` must be a number or an array of shape .*, but is 'long'"):
         Delayed(field, "long", history=1.0)
+
+
+# --- a history that jumps
+
+TIMES = jnp.array([0.5, 1.0, 1.5, 2.0])
+
+
+def after_a_jump(jump, delay=1.0, y0=1.0, **options):
+    before = lambda t, args: jnp.where(t < jump, 2.0, 1.0)  # noqa: E731
+    model = sciml.Delayed(lambda t, y, past, args: -past, delay, before, jumps=jump)
+    return sciml.solve(model, y0, t0=0.0, t1=2.0, saveat=TIMES, **options).ys
+
+
+@pytest.mark.parametrize("options", [dict(dt=0.125), dict(dt=0.13), dict(rtol=1e-4)], ids=["fixed", "uneven", "error"])
+def test_steps_end_where_a_jump_of_the_history_comes_back(options):
+    np.testing.assert_allclose(after_a_jump(-0.5, **options), [0.0, -0.5, -0.75, -0.625], atol=2e-6)
+    np.testing.assert_allclose(after_a_jump(-0.53, **options), [0.03, -0.47, -0.72045, -0.61045], atol=2e-6)
+
+
+@pytest.mark.x64
+def test_derivatives_by_a_jump_of_the_history_and_the_delay():
+    """Members have a jump and a delay of their own."""
+    end = lambda jump, delay: after_a_jump(jump, delay, rtol=1e-8, atol=1e-9)[-1]  # noqa: E731
+    jumps, delays = jnp.array([-0.53, -0.2]), jnp.array([1.03, 1.15])
+    found = jax.jit(jax.vmap(jax.grad(end, (0, 1))))(jumps, delays)
+    both = jax.jit(jax.vmap(end))
+    for by, (j, d) in zip(found, ((1e-5, 0.0), (0.0, 1e-5))):
+        difference = (both(jumps + j, delays + d) - both(jumps - j, delays - d)) / 2e-5
+        np.testing.assert_allclose(by, difference, rtol=1e-6)
+
+
+def test_sums_of_delays():
+    """Jumps come back after sums of different delays, too, of as few delays as the number of sums allows."""
+    assert {tuple(x) for x in _sums(2)} >= {(1, 1), (2, 1), (1, 2), (6, 0), (0, 6)}
+    assert len(_sums(1)) == 6 and (1, 1, 0) in {tuple(x) for x in _sums(3)}
+    assert len(_sums(40)) == 6 * 40  # of many delays each alone
+
+
+def test_jumps_that_are_none():
+    with pytest.raises(ValueError, match="`jumps`"):
+        sciml.Delayed(lambda t, y, past, args: -past, 1.0, 1.0, jumps=jnp.zeros((2, 2)))

@@ -167,6 +167,20 @@ def out_of_order(events: tuple[Any, ...], direction: Array) -> Array | None:
     return jnp.any(jnp.stack(wrong)) if wrong else None
 
 
+def lacking(events: tuple[Event | Schedule, ...], direction: Array, t0: Array, y0: Y) -> Array | None:
+    """Returns whether a start lacks what a schedule has begun before it; None where no update can tell.
+
+    An update can by a method `lacks(y0, values)`, of the values that have passed; zeros are in the place of the others.
+    """
+    found = []
+    for schedule in events:
+        if isinstance(schedule, Schedule) and hasattr(schedule.update, "lacks"):
+            passed = direction * (jnp.asarray(schedule.times, t0.dtype) - t0) < 0
+            values = jax.tree.map(lambda x, p=passed: jnp.where(p, x, jnp.zeros_like(x)), schedule.values)
+            found.append(schedule.update.lacks(y0, values))
+    return jnp.any(jnp.stack(found)) if found else None
+
+
 def _apart(event: Event | Schedule | AbstractEventSystem) -> list[Event | Schedule | SystemPart]:
     """Returns a schedule as several, none of which has a time twice; where times are not known, as it is."""
     if isinstance(event, AbstractEventSystem):

@@ -181,6 +181,8 @@ class SavedStates(NamedTuple):
         def of_row(like: Array, x: Array) -> Array:
             if lanes.count is None:
                 return jax.lax.dynamic_index_in_dim(x, row, 0, False)
+            if like.size == 0:  # a leaf without elements, as the jumps of a delayed state that has had none
+                return jnp.zeros(like.shape[1:], like.dtype)
             at = row * like.shape[-1] + jnp.arange(like.shape[-1], dtype=row.dtype)
             return jnp.stack([f.at[at].get(mode="promise_in_bounds") for f in x]).reshape(like.shape[1:])
 

@@ -4,12 +4,15 @@ What a step reads of the past lies behind its start, since no step is longer tha
 window of the last steps; gradients record it with the state, and go through it.
 """
 
+import itertools
+import math
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ...._delayed import AbstractDelayed
@@ -24,6 +27,9 @@ from ._past import Past
 
 _RETURNS = 6
 """How often the start comes back as a jump of a derivative that a method of order six or less sees."""
+
+_MOST_SUMS = 64
+"""After how many sums of delays it does at most; with many delays, sums of fewer of them."""
 
 _JUMPS = 16
 """How many of the last events are remembered, whose jumps come back."""
@@ -48,6 +54,10 @@ class DelayedFrom(eqx.Module):
     def delays(self, like: Array) -> list[Array]:
         """Returns the delays, in the dtype of a time."""
         return list(self.model.delays.reshape(-1).astype(like.dtype))
+
+    def jumps(self, like: Array) -> Array:
+        """Returns when the history jumps, in the dtype of a time."""
+        return self.model.history_jumps.astype(like.dtype)
 
 
 class WithPast(NamedTuple):
@@ -99,6 +109,11 @@ class BoundDelayField:
         """The start of the solve."""
         return self._functions["t0"]()
 
+    @property
+    def jumps(self) -> Array:
+        """When the history jumps."""
+        return self._functions["jumps"]()
+
     def before_all(self, t: RealScalarLike, y: Y) -> Y:
         """Returns the rate of a state at the start, where all past states lie before that."""
         delayed = tuple(self._functions["history"](t - delay) for delay in self.delays)
@@ -114,7 +129,10 @@ class BoundDelayField:
 
         def state_at(t: Array, delay: Array) -> Y:
             inside = jax.lax.stop_gradient(jnp.clip(t, start + slack, jnp.maximum(end - slack, start + slack)) - delay)
-            before, found = self._functions["history"](t - delay), past.at(t - delay, inside)
+            before = t - delay
+            if self.jumps.size:  # of a history that jumps there, too
+                before = before + jax.lax.stop_gradient(inside - before)
+            before, found = self._functions["history"](before), past.at(t - delay, inside)
             return jax.tree.map(lambda a, b: jnp.where(inside < self.t0, a, b), before, found)
 
         def field(t: RealScalarLike, y: Y) -> Y:
@@ -136,11 +154,13 @@ class MethodOfSteps(AbstractWrappedStepper):
         base: The other.
         kept: How many steps are kept.
         jumps_kept: How many jumps of the state at events are remembered.
+        history_jumps: Whether the history has jumps.
     """
 
     base: AbstractStepper
     kept: int = eqx.field(static=True)
     jumps_kept: int = eqx.field(static=True, default=0)
+    history_jumps: bool = eqx.field(static=True, default=False)
 
     transforms_state: ClassVar[bool] = True
     elementwise_dense: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -157,11 +177,11 @@ class MethodOfSteps(AbstractWrappedStepper):
     @property
     def cuts_fixed_steps(self) -> bool:
         """Whether steps of one length end where a jump of the state comes back: no length divides these times."""
-        return self.jumps_kept > 0
+        return self.jumps_kept > 0 or self.history_jumps
 
     def for_events(self) -> "MethodOfSteps":
         """Returns the method as it is with events: it remembers when the state has jumped."""
-        return MethodOfSteps(self.base, self.kept + _MORE_STEPS, _JUMPS)
+        return MethodOfSteps(self.base, self.kept + _MORE_STEPS, _JUMPS, self.history_jumps)
 
     @property
     def evaluations(self) -> int:
@@ -199,6 +219,7 @@ class MethodOfSteps(AbstractWrappedStepper):
                 "history": (history, (t,)),
                 "delays": (lambda model, args: jnp.stack(model.delays(model.t0)), ()),
                 "t0": (lambda model, args: model.t0, ()),
+                "jumps": (lambda model, args: model.jumps(model.t0), ()),
             },
         )
         return DelayField(functions), operands
@@ -298,8 +319,8 @@ class MethodOfSteps(AbstractWrappedStepper):
     def _limit(self, field: Any, jumps: Array, t: Array) -> Array:
         """Returns the length of a step that is no longer than a delay, and ends where a jump comes back."""
         delays, t0 = field.delays, field.t0
-        later = delays[None] * jnp.arange(1, _RETURNS + 1, dtype=t.dtype)[:, None]
-        left = _all_jumps(field, jumps)[:, None, None] + later[None] - t
+        later = jnp.sum(jnp.asarray(_sums(delays.shape[0]), t.dtype) * delays[None], axis=1)
+        left = _all_jumps(field, jumps)[:, None] + later[None] - t
         near = _SLACK * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(t), jnp.abs(t0))
         ahead = jnp.where(left > near, left, jnp.full_like(left, jnp.finfo(t.dtype).max))
         return jax.lax.stop_gradient(jnp.minimum(jnp.min(delays), jnp.min(ahead)))
@@ -314,5 +335,17 @@ class MethodOfSteps(AbstractWrappedStepper):
 
 
 def _all_jumps(field: Any, jumps: Array) -> Array:
-    """Returns when the state or its rate has jumped: at the start, and at events."""
-    return jnp.append(jumps, field.t0)
+    """Returns when the state or its rate has jumped: in the history, at the start, and at events."""
+    return jnp.concatenate([field.jumps, jumps, field.t0[None]])
+
+
+def _sums(delays: int) -> np.ndarray:
+    """Returns how often each delay is in the sums after which a jump comes back, a row for each."""
+    alone = [n * row for n in range(1, _RETURNS + 1) for row in np.eye(delays, dtype=int)]
+    found = {tuple(row) for row in alone}
+    for length in range(2, _RETURNS + 1):
+        if math.comb(delays + length, length) > _MOST_SUMS:
+            break
+        chosen = itertools.combinations_with_replacement(range(delays), length)
+        found |= {tuple(np.bincount(x, minlength=delays)) for x in chosen}
+    return np.asarray(sorted(found))

@@ -12,7 +12,7 @@ from ...._delayed import AbstractDelayed
 from ..._request import Interval, Request
 from ...adjoints import AbstractAdjoint
 from .._runge_kutta import from_diffrax
-from ._method_of_steps import DelayedFrom, MethodOfSteps
+from ._method_of_steps import _RETURNS, DelayedFrom, MethodOfSteps
 
 _MOST = 100_000
 
@@ -49,7 +49,10 @@ def with_delays(model: AbstractDelayed, request: Request, interval: Interval, ad
             raise ValueError(
                 f"`dt`={dt:g} takes {kept} steps for the longest delay, {delays.max():g}: too many to keep."
             )
-    return request._replace(solver=solver, stepper=MethodOfSteps(base, kept))
+    jumps = model.history_jumps.shape[0]
+    if jumps and request.fixed_steps:  # they cut steps, within the longest delay, too
+        kept = kept + jumps * _RETURNS * model.delays.size
+    return request._replace(solver=solver, stepper=MethodOfSteps(base, kept, history_jumps=jumps > 0))
 
 
 def goes_backwards(model: Any, t0: Array, t1: Array) -> Array | None:
