@@ -17,6 +17,7 @@ from .._types import Args, Y
 from .._warn import warn
 from ..kernels._backends import XLA, KernelRequest
 from ..kernels._lanes import Lanes
+from ._packed_state import PackedModel, Packing, packing_of
 from ._plan import Plan, Times
 from ._runtime_checks import misplaced, out_of_range
 from ._save_intervals import run as run_intervals
@@ -182,6 +183,11 @@ def integrate(
     Ensembles begin in `settings.adjoint.run`: it binds a function whose batching rule puts the members into lanes.
     """
     plan = settings.plan
+    packing = _packing(model, y0, settings, resume)
+    if packing is not None:
+        few, tolerances = packing.pack(y0), packing.tolerances(tolerances, y0)
+        sol = integrate(PackedModel(model, packing), few, args, times, tolerances, settings)
+        return dataclasses.replace(sol, ys=packing.unpack(sol.ys))
     problem = open_problem(model, y0, args, times, tolerances, plan, plan.equal)
     traced = plan.traced or times.longest is not None  # else every argument has been checked
     refused = out_of_range(y0, times, tolerances, plan) if traced else None
@@ -233,6 +239,17 @@ def integrate(
         ys, y = states_of(result)
         result = with_states(result, (with_earlier(ys, went_on_from), with_earlier(y, went_on_from)))
     return _solution(result, collective, settings, problem, start, times, missed, refused)
+
+
+def _packing(model: Callable, y0: Y, settings: Settings, resume: Resume | None) -> Packing | None:
+    """Returns how the loops hold a state of many small leaves in few arrays; None where it stays as it is."""
+    plan = settings.plan
+    assert plan.stepper is not None  # else diffrax runs the solve
+    sees_leaves = plan.norm is not None or plan.admissible is not None or settings.hands_out or resume is not None
+    kernels = settings.impl != XLA or settings.stencil_backend is not None
+    if sees_leaves or kernels or not plan.stepper.takes_packed or isinstance(model, ModelWithEvents):
+        return None
+    return packing_of(y0)
 
 
 def _wrong_values(model: Callable, times: Times, y0: Y) -> Array | None:

@@ -64,6 +64,7 @@ class RungeKutta(AbstractStepper):
     interpolation: Any = eqx.field(static=True)
     order: int = eqx.field(static=True)
     batched_vjp: ClassVar[bool] = True
+    takes_packed: ClassVar[bool] = True
 
     @property
     def dense(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]

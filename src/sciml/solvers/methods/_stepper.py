@@ -86,6 +86,8 @@ class AbstractStepper(eqx.Module):
         history: Whether a step depends on the steps before it, by the memory.
         elementwise: Whether small states of many members run element by element; not where steps transform fields.
         symmetric: Whether a step back from the end of a step returns to its start.
+        takes_packed: Whether it does the same to every number of a state, so that many small leaves may reach it as
+            one array.
         batched_vjp: Whether a step of many members is transposed as a whole where they share what is large; not where
             it solves systems or loops, which takes minutes to compile.
         transforms_state: Whether the loop's variables are not the model's: `prepare` enters them, `finish` leaves.
@@ -129,6 +131,7 @@ class AbstractStepper(eqx.Module):
     elementwise: ClassVar[bool] = True
     symmetric: ClassVar[bool] = False
     batched_vjp: ClassVar[bool] = False
+    takes_packed: ClassVar[bool] = False
     transforms_state: ClassVar[bool] = False
     takes_events: ClassVar[bool] = True
     rough: ClassVar[bool] = False
