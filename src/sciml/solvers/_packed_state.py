@@ -1,7 +1,7 @@
 """States of many small leaves as one array for each dtype, so that programs do not grow with their number.
 
-A method does to each leaf what it does to all others. Written out for a hundred scalars that is hundreds of operations a
-stage, and compiling them takes longer than their number grows. In one array they are one.
+A method does the same to every leaf. Written out for a hundred scalars that is hundreds of operations a stage, and the
+time to compile them grows faster than their number. In one array they are one operation.
 """
 
 import math
@@ -20,7 +20,7 @@ from .control._pid import Tolerances, spread
 from .terms._field import check_like, literals_as_arrays
 
 MANY = 32
-"""Up to so many small leaves each is an array of its own: programs are short, and steps over lanes fastest."""
+"""Up to so many small leaves are not packed: their programs are short, and steps over lanes are fastest."""
 
 
 class Packing:
