@@ -100,7 +100,7 @@ test-rest: $(VENV)/.installed-test ## what `make test-all` leaves out: more case
 	$(COMPILE_SOON) SCIML_X64=0 $(RUN_PYTEST) -m "rare and float32"
 
 FUZZ_MINUTES ?= 60
-fuzz: $(VENV)/.installed-test ## programs drawn at random against a plain loop, for FUZZ_MINUTES; FUZZ_SEED repeats a run
+fuzz: $(VENV)/.installed-test ## programs and features drawn at random against plain loops, for FUZZ_MINUTES; FUZZ_SEED repeats a run
 	FUZZ_MINUTES=$(FUZZ_MINUTES) SCIML_CHECK_TYPES=0 $(COMPILE_SOON) $(PY) -m pytest -s tests/random $(PYTEST_ARGS)
 
 # Compiled programs of earlier runs would make tests look quick.
@@ -109,11 +109,12 @@ durations: $(VENV)/.installed-test ## every test, measured: writes tests/duratio
 	$(COMPILE_SOON) $(RUN_PYTEST) --measure
 	SCIML_X64=0 $(RUN_PYTEST) --measure -m float32
 
-tables: $(VENV)/.installed-test ## compute the tables of adjoints and of sharding, and the map of packages, anew
+tables: $(VENV)/.installed-test ## compute the tables of adjoints, of sharding and of pairs of features, and the map of packages, anew
 	$(PY) -m tests.architecture_map
 	$(COMPILE_SOON) $(PY) -m tests.adjoint_table
 	$(COMPILE_SOON) $(PY) -m tests.sharding_table
 	$(COMPILE_SOON) $(PY) -m tests.capability_table
+	$(COMPILE_SOON) $(PY) -m tests.pairs_table
 
 suites: $(VENV)/.installed-test ## run other projects' test suites: SUITES="--petab FOLDER --scipy FOLDER --most 8"
 	$(COMPILE_SOON) $(PY) -m tests.suites $(SUITES)

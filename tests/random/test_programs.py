@@ -4,14 +4,18 @@ import contextlib
 import os
 import random
 import time
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from .combinations import check as check_features, combinations
 from .programs import Program, check, programs
 
 MINUTES = float(os.environ.get("FUZZ_MINUTES", "0"))
+SEED = int(os.environ.get("FUZZ_SEED", random.randrange(10**9)))
 LONG = 60.0
 """Programs that take so many seconds are printed."""
 SLOW = float(os.environ.get("FUZZ_SLOW_MINUTES", "2"))
@@ -33,7 +37,7 @@ class TimeIsOver(KeyboardInterrupt):
     """Ends a search at once; Hypothesis would take any other exception for a failure."""
 
 
-def search(minutes: float, number: int) -> None:
+def search(minutes: float, number: int, drawn: Any, check: Callable[[Any], None], script: str) -> None:
     """Draws programs until the time is over; a failure is shrunk and printed as a script."""
     print(f"\nseed {number}")
     end = time.monotonic() + 60 * minutes
@@ -48,7 +52,7 @@ def search(minutes: float, number: int) -> None:
         phases=(Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
     )
-    @given(programs())
+    @given(drawn)
     def every_program_agrees(program):
         nonlocal tried, failed
         if time.monotonic() > end and not failed:  # what failed is shrunk first
@@ -59,9 +63,7 @@ def search(minutes: float, number: int) -> None:
             check(program)
         except Exception:
             failed = True
-            print(
-                f"# seed {number}, program {tried}\nfrom tests.random.programs import Program, check\ncheck({program})"
-            )
+            print(f"# seed {number}, program {tried}\n{script.format(program)}")
             raise
         finally:
             if time.monotonic() - began > LONG:
@@ -76,4 +78,13 @@ def search(minutes: float, number: int) -> None:
 
 @pytest.mark.skipif(not SLOW and not MINUTES, reason="FUZZ_SLOW_MINUTES=0")
 def test_programs_drawn_at_random():
-    search(MINUTES or SLOW, int(os.environ.get("FUZZ_SEED", random.randrange(10**9))))
+    script = "from tests.random.programs import Program, check\ncheck({})"
+    search((MINUTES or SLOW) / 2, SEED, programs(), check, script)
+
+
+@pytest.mark.x64
+@pytest.mark.skipif(not SLOW and not MINUTES, reason="FUZZ_SLOW_MINUTES=0")
+def test_features_drawn_at_random():
+    script = "from tests.random.combinations import check\ncheck(*{})"
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        search((MINUTES or SLOW) / 2, SEED, combinations(), lambda drawn: check_features(*drawn), script)

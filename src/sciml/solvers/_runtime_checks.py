@@ -1,5 +1,7 @@
 """Arguments whose values are known only at run time: whether they are in range, one answer for each member."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
@@ -34,7 +36,7 @@ def out_of_range(y0: PyTree[Array], times: Times, tolerances: Tolerances | None,
         wrong.append(_any_below(tolerances.rtol, y0, [least_rtol(x.dtype) for x in jax.tree.leaves(y0)]))
     if tolerances is not None and "atol" in plan.traced:
         wrong.append(_any_below(tolerances.atol, y0, [0.0] * len(jax.tree.leaves(y0))))
-    return jnp.any(jnp.stack(wrong)) if wrong else None
+    return functools.reduce(jnp.logical_or, wrong) if wrong else None  # which members share is not sharded as these are
 
 
 _LOST = 0.05

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ..._checks import check_function_of_state
+from ..._jax._vma import match
 from ..._types import RealScalarLike, Y
 from ..linear._written_out import factorised, substituted
 from ._ravel import flattened, unflattened
@@ -55,7 +56,17 @@ class Projected(AbstractWrappedStepper):
     def _projected(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, step: Step) -> Step:
         y1 = project(self.invariants, y, step.y1)
         memory = self.base.init(field, t + h, y1) if self.base.fsal and not self.base.history else step.memory
-        return step._replace(y1=y1, memory=memory)
+        return step._replace(y1=y1, memory=memory, error=_at_least(step.error, step.y1, y1))
+
+
+def _at_least(error: Y | None, y: Y, moved: Y) -> Y | None:
+    """Returns the error of a step, of each element at least the distance by which the projection moved it.
+
+    An element at rest has no error of its own, and `positive` would refuse the rounding of the projection.
+    """
+    if error is None:
+        return None
+    return jax.tree.map(lambda e, a, b: jnp.where(jnp.abs(b - a) > jnp.abs(e), b - a, e), error, y, moved)
 
 
 def project(invariants: Callable[[Y], PyTree], y0: Y, y: Y) -> Y:
@@ -69,7 +80,7 @@ def project(invariants: Callable[[Y], PyTree], y0: Y, y: Y) -> Y:
     wanted = values(flattened(y0))
     for _ in range(_ITERATIONS):
         now, back = jax.vjp(values, x)
-        units = jnp.eye(wanted.shape[0], dtype=x.dtype)
+        units = match(jnp.eye(wanted.shape[0], dtype=x.dtype), now)
         normals = [back(unit)[0] for unit in units]
         matrix = [[jnp.sum(a * b) for b in normals] for a in normals]
         multipliers = substituted(factorised(matrix, pivot=len(normals) > 1), list(wanted - now))
