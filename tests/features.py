@@ -194,8 +194,9 @@ def model(setting: Setting) -> Any:
     else:
         drift = plain
     if setting.noise:
-        amplitude = (0.0 if not setting.project else -NOISE, NOISE)
-        return sciml.Stochastic(drift, lambda t, y, args: jnp.asarray(amplitude, y.dtype), noise="additive")
+        amplitude = (-NOISE, NOISE) if setting.project else (0.0, NOISE)  # the sum of both has none
+        kind = "scalar" if setting.project else "additive"
+        return sciml.Stochastic(drift, lambda t, y, args: jnp.asarray(amplitude, y.dtype), noise=kind)
     return drift
 
 
@@ -227,14 +228,14 @@ def events_of(setting: Setting, a: Any, valve: Any) -> list[Any]:
 
 def options_of(setting: Setting, a: Any, number: Any) -> tuple[Any, dict[str, Any]]:
     """The arguments of the field, and the options of `sciml.solve`."""
-    valve = sciml.Held(jnp.stack([0 * a, SWITCH * a]), jnp.asarray(FLOWS, a.dtype)) if setting.held else None
+    valve = sciml.Held(jnp.stack([0 * a - 1, SWITCH * a]), jnp.asarray(FLOWS, a.dtype)) if setting.held else None
     options: dict[str, Any] = {}
     tolerances = (1e-5, 1e-6) if setting.single else (1e-7, 1e-9)
     if setting.noise == "adaptive":
         tolerances = (1e-4, 1e-4)
     if setting.noise == "fixed":
         options |= dict(dt=(-1 if setting.backwards else 1) / 64)
-        if not setting.mass:
+        if not (setting.mass or setting.project):
             options |= dict(solver=diffrax.ShARK())
     elif not setting.reactions:
         options |= dict(rtol=tolerances[0], atol=tolerances[1])

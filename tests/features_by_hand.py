@@ -62,7 +62,7 @@ class _Loop:
         self.looked = [f * self.span for f in features.EVALUATED] if setting.dense else []
         given = [(c * a, "dose", amount) for c, amount in features.DOSES] if setting.doses else []
         if setting.held:
-            given += [(features.SWITCH * a, "switch", 0.0), (0.0, "switch", 0.0)]
+            given += [(features.SWITCH * a, "switch", 0.0)]
         places = [((t - setting.begin) * self.way, kind, amount) for t, kind, amount in given]
         self.queue = sorted(p for p in places if -SMALL <= p[0] <= self.span + SMALL)
         self.breaks = {*self.outputs, *self.looked, self.span, *(p[0] for p in self.queue)}
@@ -295,7 +295,9 @@ def gradient(
         out["a"][i] = slope(lambda d: (here[0] + d, here[1], here[2]))
         for j in range(2):
             out["start"][i, j] = slope(lambda d, j=j: (here[0], here[1] + d * np.eye(2)[j], here[2]))
-        if here[2] != setting.begin:
+        if setting.noise:
+            pass  # a path has no derivative by time
+        elif here[2] != setting.begin:
             out["end"][i] = slope(lambda d: (here[0], here[1], here[2] + d))
         else:
             way = -small if setting.backwards else small

@@ -129,14 +129,15 @@ def weights_of(setting: Setting, right: np.ndarray) -> np.ndarray:
     return weights
 
 
-@jax.jit
-def _path(number: Any, t: Any) -> Any:
-    return features.path_of(Setting(noise="fixed"), number).increment(0.0, t, (2,))[1]
+@functools.partial(jax.jit, static_argnums=2)
+def _path(number: Any, t: Any, motions: int) -> Any:
+    return features.path_of(Setting(noise="fixed"), number).increment(0.0, t, (motions,))[-1]
 
 
 def _noise(setting: Setting) -> Any:
     """The path of each member at a time, which is read and not solved for."""
-    value = functools.cache(lambda number, t: float(_path(number, t)))
+    motions = 1 if setting.project else 2
+    value = functools.cache(lambda number, t: float(_path(number, t, motions)))
     return (lambda number, t: value(int(number), float(t))) if setting.noise else (lambda number, t: 0.0)
 
 
@@ -217,10 +218,10 @@ def compute(setting: Setting, words: str) -> tuple[str, str]:
                 return _refusal(error, words), ""
         return _judged(setting, found, status, right, words), ""
     fn = features.program(setting)
-    moved = {k: x for k, x in p.items() if k != "number"}
+    moved = {k: x for k, x in p.items() if k != "number" and not (k == "end" and setting.noise)}
 
     def total(moved: Any) -> tuple[Any, Any]:
-        found, status = fn({**moved, "number": p["number"]})
+        found, status = fn({**p, **moved})
         given = jnp.asarray(weights, found.dtype)
         return jnp.sum(jnp.where(given != 0, given * found, 0.0)), (found, status)
 
@@ -245,8 +246,8 @@ def compute(setting: Setting, words: str) -> tuple[str, str]:
                 return said, ""
             wants: Any = slopes
             if by_columns:
-                wants = sum(np.sum(tangents[k] * slopes[k]) for k in slopes)
-            pairs = [(k, slope[k], wants[k]) for k in wants] if not by_columns else [("jvp", slope, wants)]
+                wants = sum(np.sum(tangents[k] * slopes[k]) for k in tangents)
+            pairs = [(k, slope[k], wants[k]) for k in moved] if not by_columns else [("jvp", slope, wants)]
             for name, x, want in pairs:
                 wrong = miss(x, np.asarray(want), DRY if setting.positive else GRADIENT * setting.tolerance)
                 if wrong:
