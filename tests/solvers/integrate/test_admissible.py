@@ -334,3 +334,14 @@ def test_a_derivative_that_is_no_number_ends_it():
         assert 0.98 < sol.t_reached < 1.02
     with pytest.raises(sciml.SolveError, match=r"jnp.where\(y > 0, y, 1.0\)"):
         run(positive=True)
+
+
+@pytest.mark.x64
+def test_a_noisy_path_that_leaves_a_domain_says_so():
+    """Between neighbouring points of the path there is no shorter step: it is not tried for ever."""
+    walk = sciml.Stochastic(
+        lambda t, y, args: -jnp.ones_like(y), lambda t, y, args: 0.1 * jnp.ones_like(y), noise="additive"
+    )
+    options = dict(t0=0.0, t1=1.0, key=jax.random.key(0), rtol=1e-3, atol=1e-3, domain=lambda y: y > 0.5, throw=False)
+    sol = sciml.solve(walk, 1.0, **options)
+    assert sol.status == Status.outside_domain and sol.stats.rejected < 100

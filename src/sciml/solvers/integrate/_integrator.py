@@ -331,7 +331,11 @@ class Integrator(eqx.Module):
             cause = jnp.where(jnp.isfinite(error), int(Status.step_too_small), int(Status.nonfinite))
             cause = cause_of(cause.astype(jnp.int8), step)
             # a length of NaN, for which a shorter one is as bad, ends it, too
-            status = jnp.where(active & ~good & ~(next_h >= smallest), cause, status)
+            retried = next_h >= smallest
+            shorter = self.stepper.aligned(field, time, next_h)
+            if shorter is not next_h:  # between neighbouring points of a path there is no shorter one
+                retried = retried & (shorter < h)
+            status = jnp.where(active & ~good & ~retried, cause, status)
         # the end of a step that an event has cut does not depend on when that was
         after = h if cut is None else jnp.where(cut, self.elapsed(h, y, operands), h)
         moved = after - compensation  # Kahan's sum: what rounding took from `elapsed` goes into the next step
