@@ -271,6 +271,11 @@ class Integrator(eqx.Module):
         """Tries one step of a member that has yet to reach `target`; leaves any other as it is."""
         return self.attempt_or_leave(state, operands, target)[:2]
 
+    def _shorter(self, field: Any, time: Array, next_h: Array, h: Array) -> BoolScalarLike:
+        """Returns whether a rejected step can be tried again; between neighbouring points of a path it cannot."""
+        shorter = self.stepper.aligned(field, time, next_h)
+        return True if shorter is next_h else shorter < h
+
     def attempt_or_leave(self, state: State, operands: Operands, target: Array) -> tuple[State, StepRecord, Array]:
         """Tries one step like `attempt`, and returns whether the method leaves it to another; see `Step.left`."""
         active, left = self.pending(state, target), jnp.zeros((), bool)
@@ -331,10 +336,7 @@ class Integrator(eqx.Module):
             cause = jnp.where(jnp.isfinite(error), int(Status.step_too_small), int(Status.nonfinite))
             cause = cause_of(cause.astype(jnp.int8), step)
             # a length of NaN, for which a shorter one is as bad, ends it, too
-            retried = next_h >= smallest
-            shorter = self.stepper.aligned(field, time, next_h)
-            if shorter is not next_h:  # between neighbouring points of a path there is no shorter one
-                retried = retried & (shorter < h)
+            retried = (next_h >= smallest) & self._shorter(field, time, next_h, h)
             status = jnp.where(active & ~good & ~retried, cause, status)
         # the end of a step that an event has cut does not depend on when that was
         after = h if cut is None else jnp.where(cut, self.elapsed(h, y, operands), h)
