@@ -189,3 +189,29 @@ def test_elementary_effects_of_a_function_whose_effects_are_known():
             inference.morris_effects(of, model, ranges, key=jax.random.key(1), **bad)
     with pytest.raises(ValueError, match="effect of `x.0.` is finite in 0 of 8 walks"):
         inference.morris_effects(lambda m: jnp.nan * m["x"][0], model, ranges, n=8, key=jax.random.key(1))
+
+
+def line(slope, lowest):
+    ts = np.linspace(0, 4, 9)
+    data = jnp.asarray(1 + 0.7 * ts + 0.3 * np.random.default_rng(3).normal(size=9))
+    model, ts = {"a": jnp.array(1.0), "b": jnp.array(slope)}, jnp.asarray(ts)
+    priors = [
+        (lambda m: m["a"], inference.Uniform(-10.0, 10.0)),
+        (lambda m: m["b"], inference.Uniform(lowest, 10.0)),
+    ]
+    return inference.log_density(model, lambda m: inference.Normal(m["a"] + m["b"] * ts, 0.3), data, priors)
+
+
+@pytest.mark.x64
+def test_profiles_leave_a_bound_that_the_maximum_lies_on():
+    """The exact intervals are those of a quadratic form over a half plane."""
+    found = inference.profile_likelihood(line(0.8, 0.65))
+    np.testing.assert_allclose(found.intervals[0], [0.6604, 1.1475], atol=5e-4)
+    np.testing.assert_allclose(found.intervals[1], [0.65, 0.765687], atol=1e-4)
+    assert found.open_ended == ("b",)
+
+
+@pytest.mark.x64
+def test_a_maximum_is_found_from_a_start_on_a_bound():
+    found = line(0.1 + 1e-15, 0.1).maximum().model
+    np.testing.assert_allclose([found["a"], found["b"]], [1.03522008, 0.60822672], rtol=1e-4)

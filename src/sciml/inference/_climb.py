@@ -58,9 +58,24 @@ def _ascend_all(
 
 
 def climb(
-    function: Callable[[Array], Array], zs: Float[Array, "starts p"], *, max_steps: int, rtol: float, what: str
+    function: Callable[[Array], Array],
+    zs: Float[Array, "starts p"],
+    *,
+    max_steps: int,
+    rtol: float,
+    what: str,
+    inside: Callable[[Array], Array] = lambda z: z,
 ) -> Peak:
     """Returns the highest of the maxima above some starts.
+
+    Args:
+        function: The log density.
+        zs: The starts.
+        max_steps: The most steps of each.
+        rtol: Their tolerance.
+        what: The name of the public function, for messages.
+        inside: Moves a vector off bounds. An end at a bound, where no gradient leads away from it, is tried again from
+            there.
 
     Raises:
         ValueError: If the density is zero at all starts.
@@ -81,12 +96,25 @@ def climb(
     if alone:
         here = _expanded(function, ends[0])
         here = here if here[1] >= before[0] else first
-        return _finish(function, here, int(steps[0]))
+        return _finish(function, *_off_bounds(function, here, int(steps[0]), inside, max_steps, rtol))
     tops = np.asarray(values(function, ends), np.float64)
     tops = np.where(np.isfinite(tops), tops, -np.inf)
     best = int(np.argmax(tops))
     z = ends[best] if tops[best] >= before[best] else zs[best]
-    return _finish(function, _expanded(function, z), int(steps[best]))
+    here = _expanded(function, z)
+    return _finish(function, *_off_bounds(function, here, int(steps[best]), inside, max_steps, rtol))
+
+
+def _off_bounds(
+    function: Callable, here: tuple, steps: int, inside: Callable, max_steps: int, rtol: float
+) -> tuple[tuple, int]:
+    """Returns the better one of an end and of what is found from there off its bounds, and all steps."""
+    off = inside(here[0])
+    if bool(jnp.all(off == here[0])):
+        return here, steps
+    ends, more = _ascend_all(function, off[None], max_steps, rtol)
+    there = _expanded(function, ends[0])
+    return there if there[1] > here[1] else here, steps + int(more[0])
 
 
 def _finish(function: Callable[[Array], Array], here: tuple, steps: int) -> Peak:

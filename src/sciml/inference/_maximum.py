@@ -93,7 +93,9 @@ def find(
     rtol = default if rtol is None else float(rtol)
     if not (np.isfinite(rtol) and rtol > 0):
         raise ValueError(f"`{what}(rtol=...)` must be a positive number, but is {rtol!r}.")
-    return climb(flat(density, own_units=own_units), zs, max_steps=max_steps, rtol=rtol, what=what)
+    function, selection = flat(density, own_units=own_units), density._selection
+    usual = selection.flatten(density.model)
+    return climb(function, zs, max_steps=max_steps, rtol=rtol, what=what, inside=lambda z: selection.inside(z, usual))
 
 
 def maximum(

@@ -16,7 +16,7 @@ from .._warn import warn
 from ..training._directions import listed
 from ..training._selection import indices_of, leaf_names
 from ._climb import ascend, principal
-from ._maximum import Maximum, flat, maximum as find_maximum
+from ._maximum import FlatFunction, Maximum, flat, maximum as find_maximum
 
 # How far beyond the threshold a profile is followed, in roots of the deviance, and by how much a step may grow.
 _BEYOND = 1.1
@@ -80,6 +80,7 @@ class _Lane(eqx.Module):
     tangent: Any  # how the others follow, for a unit of it
     frame: Any  # (p, p - 1), in which the others' Hessian is minus one
     longest: Any  # the longest step of the parameter
+    begin: Any  # where the parameter begins: at the maximum, or off a bound that the maximum lies on
 
 
 def profile_likelihood(
@@ -153,7 +154,13 @@ def profile_likelihood(
     root = float(np.sqrt(threshold))
     step = _BEYOND * root / max(0.7 * points, 1)
     scales = np.asarray(density._selection.scale(z), np.float64)
-    lanes = [_lane(hessian, k, sign * step, scales[k]) for k in chosen for sign in (-1.0, 1.0)]
+    best = np.asarray(z)
+    inside = np.asarray(density._selection.inside(z, density._selection.flatten(density.model)))
+    lanes = [
+        _lane(hessian, k, sign * step, scales[k], inside[k] if sign * (inside[k] - best[k]) > 0 else best[k])
+        for k in chosen
+        for sign in (-1.0, 1.0)
+    ]
     stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *lanes)
     default = 1e-8 if jnp.finfo(z.dtype).bits == 64 else 1e-4
     tolerance = default if rtol is None else float(rtol)
@@ -176,8 +183,8 @@ def _chosen(density: Any, where: Callable | None) -> list[int]:
     return [i for i, owner in enumerate(owners) if owner in wanted]
 
 
-def _lane(hessian: np.ndarray, k: int, step: float, scale: float) -> _Lane:
-    """Returns what the parabola at the maximum says of one side."""
+def _lane(hessian: np.ndarray, k: int, step: float, scale: float, begin: float) -> _Lane:
+    """Returns what the parabola at the maximum says of one side, which begins at a value of the parameter."""
     p = len(hessian)
     others = [i for i in range(p) if i != k]
     information = -hessian
@@ -196,12 +203,12 @@ def _lane(hessian: np.ndarray, k: int, step: float, scale: float) -> _Lane:
         own = information[k, k] + information[k, others] @ tangent[others]
     width = abs(step) / np.sqrt(own) if own > 0 else np.inf
     first = min(width, _FIRST * scale) if width > 10 * scale else width
-    return _Lane(np.int32(k), np.sign(step) * first, tangent, frame, max(_LONGEST * scale, 4 * first))
+    return _Lane(np.int32(k), np.sign(step) * first, tangent, frame, max(_LONGEST * scale, 4 * first), begin)
 
 
 @eqx.filter_jit
 def _follow_all(
-    function: Callable[[Array], Array],
+    function: FlatFunction,
     z: Float[Array, " p"],
     lanes: _Lane,
     points: int,
@@ -215,7 +222,7 @@ def _follow_all(
 
 
 def _follow(
-    function: Callable[[Array], Array],
+    function: FlatFunction,
     z: Float[Array, " p"],
     top: Float[Array, ""],
     lane: _Lane,
@@ -226,14 +233,26 @@ def _follow(
     end: float,
 ) -> tuple[Array, Array]:
     """Returns values and deviances along one side; NaN for steps that are taken again and beyond the threshold."""
+    selection = function.density._selection
+    usual = selection.flatten(function.density.model)
 
-    def fit(guess, value):
+    def fit(guess, last, value):
         guess = guess.at[lane.index].set(value)
         if z.size == 1:
             return guess, function(guess)
-        w, _ = ascend(lambda w: function(guess + lane.frame @ w), jnp.zeros_like(z[1:]), max_steps, rtol)
-        there = guess + lane.frame @ w
-        return there, function(there)
+
+        def climbed(guess):
+            w, _ = ascend(lambda w: function(guess + lane.frame @ w), jnp.zeros_like(z[1:]), max_steps, rtol)
+            there = guess + lane.frame @ w
+            return there, function(there)
+
+        if not selection.has_bounds:
+            return climbed(guess)
+        # one that lies on a bound stays there, whatever the others are, unless it is moved off
+        off = selection.inside(last, usual).at[lane.index].set(value)
+        there, found = jax.vmap(climbed)(jnp.stack([guess, off]))
+        better = jnp.argmax(jnp.where(jnp.isnan(found), -jnp.inf, found))
+        return there[better], found[better]
 
     def one(carry, _):
         here, before, change, root, done = carry
@@ -241,7 +260,7 @@ def _follow(
         # straight on from the last two
         last = here[lane.index] - before[lane.index]
         slope = jnp.where(last == 0, lane.tangent, (here - before) / jnp.where(last == 0, 1, last))
-        there, found = fit(here + slope * change, value)
+        there, found = fit(here + slope * change, here, value)
         deviance = 2 * (top - found)
         new_root = jnp.sqrt(jnp.maximum(deviance, 0))
         gain = (new_root - root) / jnp.abs(change)
@@ -255,7 +274,8 @@ def _follow(
         moved = there, here, size, new_root, done | (new_root > _BEYOND * end)
         return jax.tree.map(lambda a, b: jnp.where(again, a, b), kept, moved), out
 
-    start = (z, z, lane.first, jnp.zeros_like(top), jnp.asarray(False))
+    begin = z.at[lane.index].set(lane.begin)
+    start = (begin, begin, lane.first, jnp.zeros_like(top), jnp.asarray(False))
     return scan(one, start, length=points)[1]
 
 

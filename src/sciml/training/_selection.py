@@ -52,6 +52,16 @@ def leaf_names(model: Any) -> list[str]:
     return [_name(path) for path, _ in jtu.tree_flatten_with_path(model)[0]]
 
 
+_NEAR = 7.0
+"""A parameter is near a bound where its distance from it is less by a factor of about a thousand than a usual one."""
+
+
+def _inside(transform: AbstractTransform, z: Array, usual: Array) -> Array:
+    if _has_range(transform):
+        return jnp.clip(z, -_NEAR, _NEAR)
+    return jnp.maximum(z, usual - _NEAR) if isinstance(transform, Bounded | Positive) else z
+
+
 def _has_range(transform: AbstractTransform) -> bool:
     return isinstance(transform, Bounded) and transform.lower is not None and transform.upper is not None
 
@@ -127,6 +137,23 @@ class ParameterSelection(eqx.Module):
         )
         edges = np.asarray(bounded * jnp.abs(z)) > _EDGE
         return tuple(name for name, edge in zip(self.names, edges, strict=True) if edge)
+
+    def inside(self, z: Float[Array, " p"], usual: Float[Array, " p"]) -> Float[Array, " p"]:
+        """Returns the free variables with parameters that have run into a bound moved off it.
+
+        There the parameter hardly depends on its free variable, so that no gradient leads away from the bound.
+
+        Args:
+            z: The free variables.
+            usual: Others, whose distances from bounds are usual ones; between two bounds it is half of their distance.
+        """
+        pieces = zip(self.transforms, self.split(z), self.split(usual), strict=True)
+        return self.join([_inside(transform, x, other) for transform, x, other in pieces])
+
+    @property
+    def has_bounds(self) -> bool:
+        """Whether any parameter has a bound that it may run into."""
+        return any(isinstance(transform, Bounded | Positive) for transform in self.transforms)
 
     def replace(self, model: Any, z: Float[Array, " p"]) -> Any:
         """Returns the model with its fitted leaves set from the free variables."""
