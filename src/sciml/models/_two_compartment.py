@@ -115,7 +115,8 @@ class TwoCompartment(AbstractModel):
             assert abs(sol.ys[-1, 1:3].sum() - 70.0) < 0.01  # nothing is cleared, and both are in
             ```
         """
-        starts = jnp.asarray(times, jnp.result_type(float, times))
+        starts = jnp.asarray(times)
+        starts = starts.astype(jnp.result_type(float, starts))
         lasting = jnp.broadcast_to(jnp.asarray(durations, starts.dtype), starts.shape)
         comes, wrong = jnp.isfinite(starts), ~(lasting > 0)
         if concrete(wrong) and np.any(wrong):
