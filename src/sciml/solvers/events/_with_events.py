@@ -228,7 +228,7 @@ class WithEvents(AbstractWrappedStepper):
         detection = y.rest.detection
         seen, attempt = attempt, one_sided(attempt)
         due = self._due(attempt.clock, attempt.end, detection.rows)
-        together = None if self.layout.due is None else _any(due)
+        together = _any(due) if due else None
         found = landings(attempt, detection, self._of_events(self.layout.directions), together)
         again = _any(x.early for x in found)
         if self.base.rough:  # what is due at the end has to wait for what comes before
