@@ -202,3 +202,26 @@ def test_steps_have_as_many_rows_as_there_may_be_steps(most):
         ).ts
 
     assert rows(jnp.ones(2)).shape == jax.eval_shape(rows, jnp.ones(2)).shape == (most + 1,)
+
+
+@pytest.mark.parametrize("solver", [sciml.solvers.BDF(), sciml.solvers.Switching()])
+def test_dense_output_of_methods_whose_steps_depend_on_those_before(solver):
+    """Their steps cannot be repeated alone: the polynomials are those of the solve, also between events."""
+
+    def field(t, y, args):
+        return jnp.stack([-100 * (y[0] - jnp.cos(t)), args * y[0] - y[1]])
+
+    def solve(rate, saveat):
+        event = sciml.Event(lambda t, y, args: y[1] - 0.5, lambda t, y, args: y.at[1].set(0.2))
+        return sciml.solve(
+            field, jnp.array([0.0, 0.0]), t0=0.0, t1=1.5, args=rate, solver=solver, rtol=1e-4, atol=1e-6, saveat=saveat,
+            events=event,
+        )  # fmt: skip
+
+    ts = jnp.linspace(0.01, 1.5, 13)
+    sol = solve(1.0, DENSE)
+    assert sol.events.count == 1
+    np.testing.assert_allclose(sol.evaluate(ts), solve(1.0, ts).ys, rtol=1e-4, atol=2e-5)
+    slope = jax.grad(lambda rate: solve(rate, DENSE).evaluate(1.4)[1])(jnp.asarray(1.0))
+    saved = jax.grad(lambda rate: solve(rate, jnp.array([1.4])).ys[0, 1])(jnp.asarray(1.0))
+    np.testing.assert_allclose(slope, saved, rtol=1e-3)

@@ -1,10 +1,12 @@
 """Dense output: the solution as a function of time."""
 
+import math
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, PyTree, Real
 
 from ..._types import RealScalarLike, Y
@@ -18,12 +20,17 @@ _ACCEPTS = 1e6
 _SLACK = 64.0
 """Roundings of a time within which the end of a step and an event are the same."""
 
+PIECES = 5
+"""The number of pieces of a step that depends on the steps before it. The states at their ends give a polynomial of
+degree five, the highest degree by which such methods interpolate: `BDF` by its order, `Switching` by four."""
+
 
 class DenseOutput(eqx.Module):
     """The solution of one member between its start and its end; see `Solution.evaluate`.
 
     It holds the states where steps begin. Between them the step is taken once more, and the method interpolates within
-    it: so it needs no memory for stages, and every method of sciml's own loops has it.
+    it: so it needs no memory for stages, and every method of sciml's own loops has it. A step that depends on the steps
+    before it cannot be taken again alone. There the method has interpolated in the solve, at the ends of equal pieces.
 
     Attributes:
         ts: Where the steps begin, and the last one ends.
@@ -34,6 +41,7 @@ class DenseOutput(eqx.Module):
         static: All else of these.
         by_line: Whether the solution between steps is a line.
         no_forward_mode: What forward mode raises, where the step has reverse mode alone.
+        pieces: The number of rows for each step.
     """
 
     ts: Real[Array, "*members steps"]
@@ -44,6 +52,7 @@ class DenseOutput(eqx.Module):
     static: Static = eqx.field(static=True)
     by_line: bool = eqx.field(static=True)
     no_forward_mode: str | None = eqx.field(static=True)
+    pieces: int = eqx.field(static=True, default=1)
 
     def evaluate(self, t: Any) -> Y:
         """Returns the states at one time or many."""
@@ -66,16 +75,19 @@ class DenseOutput(eqx.Module):
 
     def _state(self, t: Array) -> Y:
         """Returns the state at one time."""
-        before = self.direction * (self.ts - t) < 0
-        row = jnp.clip(jnp.sum(before) - 1, 0, self.ts.shape[0] - 2)
-        start, end = self.ts[row], self.ts[row + 1]
-        y0, y1 = (jax.tree.map(lambda x: x[i], self.ys) for i in (row, row + 1))
+        steps = self.ts[:: self.pieces]
+        row = jnp.clip(jnp.sum(self.direction * (steps - t) < 0) - 1, 0, steps.shape[0] - 2)
+        start, end, first = steps[row], steps[row + 1], row * self.pieces
+        y0, y1 = (jax.tree.map(lambda x: x[i], self.ys) for i in (first, first + self.pieces))
         end = jnp.where(end == start, start + self.direction, end)  # of a solve of no length, whose start is known
         if self.events is not None:
             start, y0, y1 = self._beside_events(t, start, end, y0, y1)
         if self.by_line:
             place = (t - start) / (end - start)
             found = jax.tree.map(lambda a, b: a + place.astype(a.dtype) * (b - a), y0, y1)
+        elif self.pieces > 1:
+            inside = [jax.tree.map(lambda x: x[first + i], self.ys) for i in range(1, self.pieces)]
+            found = _polynomial((t - start) / (end - start), [y0, *inside, y1])
         else:
             found = self._step(t, start, end, y0)
         outside = (self.direction * (t - self.ts[0]) < 0) | (self.direction * (t - self.ts[-1]) > 0)
@@ -112,3 +124,12 @@ class DenseOutput(eqx.Module):
             options |= dict(dt0=end - start, rtol=_ACCEPTS, atol=_ACCEPTS)
         sol = solve(model, y0, t0=start, t1=end, args=args, saveat=t[None], throw=False, max_steps=2, **options)
         return jax.tree.map(lambda x: x[0], sol.ys)
+
+
+def _polynomial(place: Array, ys: list[Y]) -> Y:
+    """Returns the polynomial through states at equal distances, at a place from 0 to 1."""
+    nodes = np.linspace(0.0, 1.0, len(ys))
+    weights = [
+        math.prod((place - other) / float(node - other) for other in nodes if other != node) for node in nodes
+    ]  # by Lagrange
+    return jax.tree.map(lambda *x: sum(w.astype(a.real.dtype) * a for w, a in zip(weights, x)), *ys)

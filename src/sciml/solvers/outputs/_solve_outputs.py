@@ -23,8 +23,9 @@ from .._request import Request
 from .._solution import Solution
 from ..adjoints import AbstractAdjoint, Checkpointed
 from ..adjoints._discrete_rule import IN_FORWARD_MODE
+from ..methods._stepper import AbstractStepper
 from ..noise._prepare import is_noisy
-from ._dense import DenseOutput
+from ._dense import PIECES, DenseOutput
 from ._saveat import asks_for_more, output_of, padded, read, rows_of
 from ._step_times import StepTimes
 
@@ -73,7 +74,8 @@ def solve_and_save(
     knots, ends = _step_times(run, t0, t1, most, dtype) if asked.steps else (None, None)
     if ends is not None and isinstance(model, AbstractReactions):
         ends = _just_after(ends, t0, t1, dtype)
-    rows = rows_of(asked.subs, t0, t1, ends, knots if asked.dense else None, dtype)
+    pieces = _pieces(model, request, y0, args) if asked.dense else 1
+    rows = rows_of(asked.subs, t0, t1, ends, _within(knots, pieces) if asked.dense else None, dtype)
     sol = run(saveat=rows.times if asked.subs or asked.dense else None)
     ts, outputs = [], []
     for sub, places, times in zip(asked.subs, rows.places, rows.ts):
@@ -89,12 +91,36 @@ def solve_and_save(
     dense, places = None, rows.places[-1]
     if asked.dense:
         ys = jax.tree.map(lambda x: x[places], sol.ys)
-        dense = _dense(model, y0, args, request, adjoint, jnp.asarray(rows.times, dtype)[places], ys, sol)
+        dense = _dense(model, y0, args, request, adjoint, jnp.asarray(rows.times, dtype)[places], ys, sol, pieces)
     if not asked.subs:  # dense output alone: the end, as without any `saveat`
         ts, outputs = sol.ts[-1:], jax.tree.map(lambda x: x[-1:], sol.ys)
     else:
         ts, outputs = (jax.tree.unflatten(asked.structure, x) for x in (ts, outputs))
     return eqx.tree_at(lambda s: (s.ts, s.ys, s.dense), sol, (ts, outputs, dense), is_leaf=lambda x: x is None)
+
+
+def _pieces(model: Any, request: Request, y0: PyTree, args: Args) -> int:
+    """Returns the number of pieces of a step at whose ends states are saved: 1 where it can be repeated."""
+    if is_noisy(model):
+        return 1
+    depends: list[bool] = []
+
+    def noted(stepper: AbstractStepper) -> AbstractStepper:
+        depends.append(stepper.history)
+        return stepper
+
+    stepper_of(default_solver(model, request, y0, args), y0, noted)
+    return PIECES if any(depends) else 1
+
+
+def _within(knots: Any, pieces: int) -> Any:
+    """Returns times with equally spaced ones between them."""
+    if pieces == 1:
+        return knots
+    xp = np if isinstance(knots, np.ndarray) else jnp
+    share = xp.arange(pieces, dtype=knots.dtype)[None] / pieces
+    inside = knots[:-1, None] + share * (knots[1:] - knots[:-1])[:, None]
+    return xp.concatenate([inside.reshape(-1), knots[-1:]])
 
 
 def _step_times(run: Callable[..., Solution], t0: Any, t1: Any, most: int, dtype: Any) -> tuple[Any, Any]:
@@ -131,6 +157,7 @@ def _dense(
     ts: Any,
     ys: PyTree,
     sol: Solution,
+    pieces: int,
 ) -> DenseOutput:
     """Returns the solution as a function of time.
 
@@ -143,6 +170,7 @@ def _dense(
         ts: Where steps begin, and the last one ends.
         ys: The states there.
         sol: The solution.
+        pieces: The number of pieces of each step.
     """
     by_line = is_noisy(model)
     options: dict[str, Any] = {}
@@ -163,7 +191,7 @@ def _dense(
     static, arrays = split((model, args, options))
     ts, arrays = on_mesh_of(sol.status, (ts, arrays))
     direction = sign_of(ts[-1] >= ts[0], ts.dtype)
-    return DenseOutput(ts, ys, sol.events, direction, arrays, static, by_line, no_forward_mode)
+    return DenseOutput(ts, ys, sol.events, direction, arrays, static, by_line, no_forward_mode, pieces)
 
 
 def has_equations_of_its_own(model: Any) -> bool:
