@@ -59,6 +59,23 @@ def test_derivatives_by_the_times(adjoint, saved):
     np.testing.assert_allclose(by_t1, BY_T1, rtol=2e-4)
 
 
+EVENTS = {
+    "goes on": sciml.Event(lambda t, y, args: y - 5.0, lambda t, y, args: y + 1.0),
+    "ends": sciml.Event(lambda t, y, args: y - 5.0),
+    "given": sciml.Schedule(jnp.array([2.0]), lambda t, y, args: y + 1.0),
+}
+
+
+@pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.parametrize("adjoint", [name for name in ADJOINTS if name != "Reversible"])
+def test_derivatives_by_the_times_beside_events(adjoint, event):
+    how = dict(adjoint=getattr(adjoints, adjoint)(), events=EVENTS[event], **FINE)
+    derivative = jax.jacfwd if adjoint == "Direct" else jax.grad
+    by_t0, by_t1 = jax.vmap(derivative(lambda times: run(*times, **how).ys[-1]))((np.full(2, START), ENDS))
+    np.testing.assert_allclose(by_t0, BY_T0, rtol=2e-4)
+    np.testing.assert_allclose(by_t1, BY_T1, rtol=2e-4)
+
+
 def test_derivative_around_the_members():
     total = jax.grad(lambda ends: jnp.sum(jax.vmap(lambda t1: run(START, t1).ys[-1])(ends)))(jnp.asarray(ENDS))
     np.testing.assert_allclose(total, BY_T1, rtol=2e-4)

@@ -71,8 +71,8 @@ class WithEvents(AbstractWrappedStepper):
 
     @property
     def field_is_rate(self) -> bool:
-        """The vector field is not the rate of what is known of events."""
-        return False
+        """Whether the vector field is the rate of the state, in the model's variables as in the method's."""
+        return self.base.field_is_rate and not self.base.transforms_state
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns model and events as what the steps need of them, with their operands."""
