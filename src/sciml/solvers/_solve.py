@@ -45,6 +45,7 @@ from .noise._brownian import BrownianPath
 from .noise._prepare import check_noisy, is_noisy, noisy_model, with_noisy_solver
 from .outputs._between_events import solve_between_events
 from .outputs._resume import Continuation, check_alone, plan_continuation, read_continuation
+from .outputs._saveat import saves_end_apart, with_end
 from .outputs._solve_outputs import has_equations_of_its_own, saves_more, solve_and_save
 from .terms._explain import check_callable
 from .terms._field import arrays_of
@@ -244,7 +245,7 @@ def _solved(model: Any, y0: Y, given: dict[str, Any]) -> Solution:
     saveat, continuation = read_continuation(given["saveat"], given["resume"])
     given = given | dict(saveat=saveat)
     request = Request(*_requested(given))
-    args, key, adjoint, schedule = (given[name] for name in ("args", "key", "adjoint", "schedule"))
+    args, adjoint = given["args"], given["adjoint"]
     args = args if args is None else arrays_of(args)
     if saves_more(model, y0, args, request):
         if continuation:
@@ -254,6 +255,26 @@ def _solved(model: Any, y0: Y, given: dict[str, Any]) -> Solution:
             return _solved(model, y0, given | dict(args=args) | changed)
 
         return solve_and_save(again, model, y0, args, request, adjoint)
+    sol = _solved_for_times(model, y0, given | dict(args=args), request, continuation)
+    if sol.events is None or not saves_end_apart(request.saveat):
+        return sol
+    ts, ys = with_end(sol, sol.ts, sol.ys)
+    return dataclasses.replace(sol, ts=ts, ys=ys)
+
+
+def _solved_for_times(
+    model: Any, y0: Y, given: dict[str, Any], request: Request, continuation: Continuation
+) -> Solution:
+    """Returns the solution of a solve that saves states at given times, or the end.
+
+    Args:
+        model: The model.
+        y0: The initial state.
+        given: The other arguments of `solve`, but for `throw`.
+        request: The same, as they were read.
+        continuation: The solve that it continues, and whether another is to continue it.
+    """
+    args, key, adjoint, schedule = (given[name] for name in ("args", "key", "adjoint", "schedule"))
     adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
     events = read_events(given["events"], given["max_events"])
     if events is not None and isinstance(adjoint, AbstractAdjoint) and adjoint.jumps_at_events:
@@ -261,7 +282,7 @@ def _solved(model: Any, y0: Y, given: dict[str, Any]) -> Solution:
             check_alone()
 
         def other(model: Any, y0: Y, **changed: Any) -> Solution:
-            return _solved(model, y0, given | dict(args=args) | changed)
+            return _solved(model, y0, given | changed)
 
         return solve_between_events(other, model, y0, args, request, events)
     choices = (request, adjoint, schedule, _kernel(given["impl"], given["interpret"]))

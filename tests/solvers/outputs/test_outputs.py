@@ -225,3 +225,43 @@ def test_dense_output_of_methods_whose_steps_depend_on_those_before(solver):
     slope = jax.grad(lambda rate: solve(rate, DENSE).evaluate(1.4)[1])(jnp.asarray(1.0))
     saved = jax.grad(lambda rate: solve(rate, jnp.array([1.4])).ys[0, 1])(jnp.asarray(1.0))
     np.testing.assert_allclose(slope, saved, rtol=1e-3)
+
+
+def ends_at_half(a, saveat):
+    level = sciml.Event(lambda t, y, args: y - 0.5)
+    options = dict(t0=0.0, t1=3.0, args=a, events=level, rtol=1e-8, adjoint=sciml.adjoints.Direct())
+    sol = sciml.solve(lambda t, y, a: -a * y, jnp.ones(()), saveat=saveat, **options)
+    return jnp.stack([sol.ts, sol.ys])
+
+
+def test_the_row_of_t1_is_the_end_that_an_event_makes():
+    saveat = diffrax.SaveAt(ts=[0.1, 2.0], t0=True, t1=True)
+    solve = jax.jit(lambda a, moved: jax.jvp(lambda a: ends_at_half(a, saveat), (a,), (moved,)))
+    (ts, ys), slopes = solve(1.5, 1.0)
+    np.testing.assert_allclose(ts, [0.0, 0.1, 2.0, np.log(2) / 1.5], rtol=1e-6)
+    np.testing.assert_allclose(ys, [1.0, np.exp(-0.15), np.nan, 0.5], rtol=1e-6)  # 2.0 is after the end
+    np.testing.assert_allclose(slopes[:, -1], [-np.log(2) / 1.5**2, 0.0], atol=1e-6)
+
+
+def test_the_row_of_t1_beside_dense_output_is_the_end_that_an_event_makes():
+    found = ends_at_half(1.5, diffrax.SaveAt(t1=True, dense=True))
+    np.testing.assert_allclose(found, [[np.log(2) / 1.5], [0.5]], rtol=1e-6)
+
+
+def test_the_row_of_t1_is_each_members_end():
+    at_ends = diffrax.SaveAt(ts=jnp.asarray([0.1]), t1=True, fn=lambda t, y, args: (t, y))
+
+    def solve(a, saveat):
+        doubled = sciml.Event(lambda t, y, args: y - 0.8, direction=-1, update=lambda t, y, args: 0.6)
+        level = sciml.Event(lambda t, y, args: y - 0.5)
+        options = dict(t0=0.0, t1=1.0, args=a, events=[doubled, level], max_events=1)
+        sol = sciml.solve(lambda t, y, a: -a * y, jnp.ones(()), saveat=saveat, **options)
+        return sol.ts, sol.ys, sol.status
+
+    rates = jnp.asarray([0.3, 3.0])
+    times, (said, ys), status = jax.jit(jax.vmap(lambda a: solve(a, at_ends)))(rates)
+    assert status.tolist() == [sciml.Status.successful, sciml.Status.event]
+    np.testing.assert_array_equal(times, said)
+    np.testing.assert_allclose(times[:, -1], [1.0, np.log(1.25 * 1.2) / 3], rtol=1e-5)
+    # of events beyond `max_events` the state is not kept
+    np.testing.assert_allclose(ys[:, -1], [0.6 * np.exp(-0.3) / 0.8, np.nan], rtol=1e-5)

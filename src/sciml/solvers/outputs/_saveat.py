@@ -12,6 +12,8 @@ from jaxtyping import Array, PyTree
 from ..._checks import concrete
 from ..._jax._shards import on_mesh_of
 from ..._jax._vma import on_explicit_axes
+from ..._status import Status
+from .._solution import Solution
 
 _SAVES_STATE = diffrax.SubSaveAt(t1=True).fn
 
@@ -115,6 +117,44 @@ def rows_of(subs: list[diffrax.SubSaveAt], t0: Any, t1: Any, steps: Any, knots: 
     return Rows(every[order], [inverse[a:b] for a, b in zip(places, [*places[1:], None])], ts)
 
 
+def saves_end_apart(saveat: Any) -> bool:
+    """Returns whether a solve saves the end after other times, and nothing but states."""
+    if not isinstance(saveat, diffrax.SaveAt) or asks_for_more(saveat):
+        return False
+    return saveat.subs.t1 and (saveat.subs.t0 or saveat.subs.ts is not None)
+
+
+def with_end(sol: Solution, ts: Array, ys: PyTree) -> tuple[Array, PyTree]:
+    """Returns saved times and states, the last finite time of which is the end, as an event has left it.
+
+    The solve stops before it reaches `t1`, so the state there is NaN.
+
+    Args:
+        sol: The solution.
+        ts: The saved times.
+        ys: The states at these times.
+    """
+    events = sol.events
+    if events is None or not events.times.shape[0]:
+        return ts, ys
+    count = jax.lax.stop_gradient(events.count)
+    latest = jnp.arange(events.times.shape[0], dtype=count.dtype) == count - 1  # none if it was not kept
+    finite = jnp.isfinite(ts)
+    last = jnp.cumsum(finite, dtype=count.dtype) == jnp.sum(finite, dtype=count.dtype)
+    here = finite & last & (sol.status == int(Status.event))
+
+    def of_leaf(y: Array, after: Array) -> Array:
+        end = jnp.sum(jnp.where(_beside(latest, after), after, jnp.zeros_like(after)), 0)
+        end = jnp.where(jnp.any(latest), end, jnp.full_like(end, jnp.nan))
+        return jnp.where(_beside(here, y), end[None], y)
+
+    return jnp.where(here, sol.t_reached, ts), jax.tree.map(of_leaf, ys, events.states_after)
+
+
+def _beside(rows: Array, y: Array) -> Array:
+    return rows.reshape(rows.shape + (1,) * (y.ndim - 1))
+
+
 def output_of(sub: diffrax.SubSaveAt, ts: Array, ys: PyTree, args: Any) -> PyTree:
     """Returns what an output keeps of its states; NaN where there was no step to save."""
     fn: Callable = sub.fn
@@ -126,7 +166,7 @@ def output_of(sub: diffrax.SubSaveAt, ts: Array, ys: PyTree, args: Any) -> PyTre
     def of_leaf(x: Array) -> Array:
         if not jnp.issubdtype(x.dtype, jnp.inexact) or not sub.steps:
             return x
-        return jnp.where(there.reshape(there.shape + (1,) * (x.ndim - 1)), x, jnp.full_like(x, jnp.nan))
+        return jnp.where(_beside(there, x), x, jnp.full_like(x, jnp.nan))
 
     return jax.tree.map(of_leaf, kept)
 

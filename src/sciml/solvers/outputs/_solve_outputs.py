@@ -26,7 +26,7 @@ from ..adjoints._discrete_rule import IN_FORWARD_MODE
 from ..methods._stepper import AbstractStepper
 from ..noise._prepare import is_noisy
 from ._dense import PIECES, DenseOutput
-from ._saveat import asks_for_more, output_of, padded, read, rows_of
+from ._saveat import asks_for_more, output_of, padded, read, rows_of, with_end
 from ._step_times import StepTimes
 
 
@@ -80,7 +80,10 @@ def solve_and_save(
     ts, outputs = [], []
     for sub, places, times in zip(asked.subs, rows.places, rows.ts):
         times = on_mesh_of(sol.status, jnp.asarray(times, dtype))
-        found = output_of(sub, times, jax.tree.map(lambda x, places=places: x[places], sol.ys), args)
+        found = jax.tree.map(lambda x, places=places: x[places], sol.ys)
+        if sub.t1 and sub.steps != 1:
+            times, found = with_end(sol, times, found)
+        found = output_of(sub, times, found, args)
         if sub.steps:
             length = most // sub.steps + sub.t0 + (sub.t1 and sub.steps != 1) + (0 if sub.ts is None else len(sub.ts))
             length = max(length, len(times))
