@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -156,3 +157,13 @@ def test_processes_at_once(tmp_path):
         assert sum(one[name][1] for one in said) > 0  # somebody had to wait
     assert ZarrStore(tmp_path / "sweep ZarrStore").numbers() == list(range(30))
     assert not list(tmp_path.rglob("*.lock"))
+
+
+def test_members_on_explicit_axes_are_refused_by_name():
+    mesh = jax.make_mesh((2,), ("members",), axis_types=(jax.sharding.AxisType.Explicit,))
+    rates = jax.device_put(jnp.ones(4), jax.NamedSharding(mesh, jax.P("members")))
+    with pytest.raises(ValueError, match="in_axes.*explicit mesh axes.*AxisType.Auto"):
+        sciml.simulate(
+            lambda t, y, a: -a * y, jnp.ones(2), t0=0.0, t1=1.0, args=rates, in_axes=(None, None, 0), dt=0.1,
+            progress=False,
+        )  # fmt: skip

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from ..._jax._vma import on_explicit_axes
 from ...solvers._stable_step import longest_step
 
 
@@ -69,7 +70,8 @@ def read_axes(model: Any, y0: PyTree, args: PyTree, in_axes: Any) -> Inputs:
             these that are prefixes of the inputs.
 
     Raises:
-        ValueError: If `in_axes` is none of these, or the axes are of unequal length.
+        ValueError: If `in_axes` is none of these, the axes are of unequal length, or members are sharded over explicit
+            axes.
     """
     values = (model, y0, args)
     if in_axes is None:
@@ -104,6 +106,11 @@ def read_axes(model: Any, y0: PyTree, args: PyTree, in_axes: Any) -> Inputs:
         listed = ", ".join(f"`{name}`: {shape[0] if shape else 'none'}" for name, shape in lengths.items())
         raise ValueError(
             f"Members must stand in the first axis of every array that has them, but its lengths are {listed}."
+        )
+    if on_explicit_axes(own):
+        raise ValueError(
+            "`simulate(in_axes=...)` does not support members sharded over explicit mesh axes. Shard them over "
+            "automatic axes: `jax.make_mesh(..., axis_types=(jax.sharding.AxisType.Auto,))`."
         )
     (count,) = next(iter(lengths.values()))
     shared, static = eqx.partition(rest, eqx.is_array)

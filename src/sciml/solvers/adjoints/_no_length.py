@@ -14,6 +14,7 @@ from jaxtyping import Array, PyTree
 from ..._checks import concrete
 from ..._jax._members_apart import members_apart
 from ..._jax._vma import on_explicit_axes, promote
+from ..events._event_state import joined, saved_part
 from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
 from ..integrate._result import Result
@@ -45,7 +46,8 @@ def with_rates_by_times(loop: AbstractLoop, operands: Operands, result: Result) 
 
     if operands.saves is None:
         return result._replace(ys=moved(result.ys, operands.span))
-    return result._replace(ys=jax.vmap(moved)(result.ys, operands.saves))
+    saved = jax.vmap(lambda y, elapsed: saved_part(moved(joined(y, result.ys), elapsed)))
+    return result._replace(ys=joined(saved(saved_part(result.ys), operands.saves), result.ys))
 
 
 def _moved(field: Any) -> Any:
