@@ -11,6 +11,7 @@ from sciml.adjoints import Backsolve, Checkpointed, Direct, Forward, Gauss, Inte
 
 ADJOINTS = [Checkpointed(), Forward(), Gauss(), Interpolating(), Backsolve()]
 FEW = [Checkpointed(), Forward(), Gauss()]
+DISCRETE = [Checkpointed(), Forward(), Direct()]
 HOW = {"float64": dict(rtol=1e-8, atol=1e-10), "float32": dict(rtol=1e-5, atol=1e-6)}
 
 
@@ -193,3 +194,92 @@ def test_fixed_steps_without_a_loop_of_unknown_length():
     end = lambda a: switched(a, Direct(), dt=1 / 64, rtol=None, atol=None, events=events)  # noqa: E731
     a = jnp.array(1.3)
     np.testing.assert_allclose(jacobian(end, Direct())(a), jax.jacfwd(of_switched)(a), rtol=2e-2)
+
+
+def at_saved_times(s, ts, adjoint, kind, **how):
+    """Decays twice as fast from s on, where there is a dose; states before, at and after `ts`."""
+
+    def field(t, y, s):
+        return -y * jnp.where(t < s, 1.0, 2.0)
+
+    def dose(t, y, args):
+        return y + 1.0
+
+    event = Schedule(s[None], dose) if kind == "schedule" else Event(lambda t, y, s: t - s, dose)
+    saveat = jnp.stack([0 * ts, ts, 0 * ts + 2])
+    options = dict(t0=0.0, t1=2.0, args=s, events=event, saveat=saveat, adjoint=adjoint) | HOW["float64"] | how
+    return sciml.solve(field, jnp.array(1.0), **options).ys
+
+
+BY_BOTH = (  # y(ts) = (e^-s + 1) e^-2(ts-s)
+    np.array([0.0, np.exp(-1) + 2, (np.exp(-1) + 2) * np.exp(-2)]),
+    np.array([0.0, -2 * (np.exp(-1) + 1), 0.0]),
+)
+FIXED = dict(dt=1 / 64, rtol=None, atol=None)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(
+    ("adjoint", "kind"),
+    [(x, "schedule") for x in [*ADJOINTS, Direct()]] + [(x, "event") for x in [*FEW, Direct()]],
+    ids=lambda x: x if isinstance(x, str) else type(x).__name__,
+)
+def test_a_saved_time_at_a_dose(adjoint, kind):
+    """The state saved there is the one after it, with its derivatives by the time of the dose and by its own."""
+    by_both = (jax.jacfwd if isinstance(adjoint, Forward | Direct) else jax.jacrev)(
+        lambda s, ts: (at_saved_times(s, ts, adjoint, kind),) * 2, argnums=(0, 1), has_aux=True
+    )
+    found, states = jax.jit(by_both)(jnp.array(1.0), jnp.array(1.0))
+    np.testing.assert_allclose(states[1], np.exp(-1) + 1, rtol=1e-7)
+    for derivative, exact in zip(found, BY_BOTH):
+        np.testing.assert_allclose(derivative, exact, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.x64
+@each(DISCRETE)
+def test_a_saved_time_at_a_dose_with_fixed_steps(adjoint):
+    both = jnp.array([1.0, 1.0])
+    found = jacobian(lambda x: at_saved_times(*x, adjoint, "schedule", **FIXED), adjoint)(both)
+    np.testing.assert_allclose(found, np.stack(BY_BOTH, -1), rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.x64
+@each([Checkpointed(), Forward()])
+def test_members_with_a_saved_time_at_a_dose_or_beside_it(adjoint):
+    one = lambda x: at_saved_times(*x, adjoint, "schedule")  # noqa: E731
+    both = jnp.array([[1.0, 1.0], [0.8, 1.0], [1.0, 0.8]])
+    found = jax.jit(jax.vmap(jax.jacfwd(one) if isinstance(adjoint, Forward) else jax.jacrev(one)))(both)
+    after = (np.exp(-0.8) + 2) * np.exp(-0.4), -2 * (np.exp(-0.8) + 1) * np.exp(-0.4)
+    expected = [[BY_BOTH[0][1], BY_BOTH[1][1]], after, [0.0, -np.exp(-0.8)]]
+    np.testing.assert_allclose(found[:, 1], expected, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.x64
+@each(DISCRETE)
+def test_a_saved_time_at_the_start_with_a_dose(adjoint):
+    """There the rate after the dose is the one by which the state depends on its own time."""
+
+    def start(x):
+        s, ts = x
+        how = dict(t0=0.0, t1=1.0, args=s, saveat=jnp.stack([ts, ts + 1]), adjoint=adjoint, **HOW["float64"])
+        return sciml.solve(
+            lambda t, y, s: -y * jnp.where(t <= s, 1.0, 2.0),
+            jnp.array(1.0),
+            events=Schedule(s[None], lambda t, y, args: y + 1.0),
+            **how,
+        ).ys[0]
+
+    np.testing.assert_allclose(jacobian(start, adjoint)(jnp.zeros(2)), [-1 + 4, -4], rtol=1e-5)
+
+
+@pytest.mark.x64
+@each(DISCRETE)
+def test_a_saved_time_at_the_end_of_a_fixed_step(adjoint):
+    def state(ts):
+        how = dict(t0=0.0, t1=2.0, saveat=ts[None], adjoint=adjoint, dt=1 / 16)
+        return sciml.solve(lambda t, y, args: -y, jnp.array(1.0), **how).ys[0]
+
+    np.testing.assert_allclose(jacobian(state, adjoint)(jnp.array(1.0)), -np.exp(-1), rtol=1e-4)
+    if not isinstance(adjoint, Checkpointed):
+        twice = jax.jit(jax.jacfwd(jax.jacfwd(state)))(jnp.array(1.0))
+        np.testing.assert_allclose(twice, np.exp(-1), rtol=1e-3)

@@ -124,6 +124,16 @@ class WithEvents(AbstractWrappedStepper):
         """Returns the model's state of what was saved."""
         return self._shown(field, y.y)
 
+    @property
+    def knows_rate(self) -> bool:
+        """Whether `rate` is the rate of what is saved."""
+        return knows_rate(self.base)
+
+    def rate(self, field: BoundField, t: RealScalarLike, y: Y) -> Y:
+        """Returns the rate of what is saved, strictly after the events of a time."""
+        assert isinstance(field, BoundFieldWithEvents)
+        return ShiftedState(rate_beside(self.base, field, jnp.asarray(t), y.y, 1.0), jnp.zeros_like(y.shift))
+
     def starting_step(self, *arguments: Any, **options: Any) -> Array:
         """Returns the size of a first step, positive."""
         field, t, y, *rest = arguments

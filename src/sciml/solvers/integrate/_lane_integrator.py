@@ -16,6 +16,7 @@ from ...kernels._lanes import Lanes, Unbatched
 from ..events._event_state import EventState, saved_part
 from ._happenings import attempt_gathered, happenings, joined_record, quiet_integrator, without_record, written
 from ._integrator import Checkpoint, Integrator, Operands, State, StepRecord, known
+from ._own_time import is_state, knows_rate, rate as rate_of, with_own_time
 from ._result import Result, Saves
 
 
@@ -115,7 +116,9 @@ class LaneIntegrator(eqx.Module):
         """Returns the states at `target`, within the last step, as arrays, NaN where that was not reached."""
 
         def saved(checkpoint: Checkpoint, dense, operands, target):
-            return known(self.integrator.saved(checkpoint.y, dense, operands, target), target <= checkpoint.elapsed)
+            y = self.integrator.saved(checkpoint.y, dense, operands, target)
+            y = with_own_time(self.integrator, y, checkpoint, dense, operands, target)
+            return known(y, target <= checkpoint.elapsed)
 
         return self.lanes.leave(self.lanes.call(saved, state.checkpoint, state.dense, operands, target))
 
@@ -127,21 +130,21 @@ class LaneIntegrator(eqx.Module):
                 h = operands.direction * dense.h
                 return self.integrator.stepper.interpolate(theta, h, dense.y0, checkpoint.y, dense.stages)
 
-            field = self.integrator.bound(operands)
+            y = with_own_time(self.integrator, saved_part(checkpoint.y), checkpoint, dense, operands, target)
+            reached = target + jax.lax.stop_gradient(jnp.clip(target, 0, checkpoint.elapsed) - target)
+            settled = rate_of(self.integrator, y, operands, reached)
             if not self.integrator.stepper.dense:  # the state saved is the step's end
-                here = jnp.clip(target, 0, checkpoint.elapsed)
-                slope = field(self.integrator.time(here, operands), saved_part(checkpoint.y))
-                return jax.tree.map(lambda x: x * operands.direction.astype(x.dtype), slope)
+                return settled
             theta = (target - dense.elapsed) / dense.h
             _, rate = jax.jvp(at, (theta,), (jnp.ones_like(theta),))
-            first = field(operands.t0, dense.y0)  # no step has been taken at the very start
+            known_rate = is_state(checkpoint, dense, target)
+            if not knows_rate(self.integrator):
+                known_rate = target <= 0  # no step has been taken at the very start
 
-            def choose(rate, first):
-                return jnp.where(
-                    target <= 0, first * operands.direction.astype(first.dtype), rate / dense.h.astype(rate.dtype)
-                )
+            def choose(rate, settled):
+                return jnp.where(known_rate, settled, rate / dense.h.astype(rate.dtype))
 
-            return jax.tree.map(choose, rate, first)
+            return jax.tree.map(choose, rate, settled)
 
         return self.lanes.leave(self.lanes.call(slope, state.checkpoint, state.dense, operands, target))
 
