@@ -331,6 +331,20 @@ def test_kernels_lower_inside_shard_map_with_all_checks(kernel, platform, call):
     assert call in jax.jit(run).trace(rates(256)).lower(lowering_platforms=(platform,)).as_text()
 
 
+def test_the_interpreter_is_refused_inside_shard_map_by_name_whatever_the_model_makes():
+    def member(a):
+        def field(t, y, a):
+            return jnp.full_like(y, 0.3) - a * y
+
+        how = dict(dt=0.5, solver=diffrax.Heun(), impl="pallas", interpret=True)
+        return solve(field, jnp.ones(2, jnp.float32), t0=0.0, t1=1.0, args=a, **how).ys
+
+    mesh = Mesh(np.array(jax.devices()[:2]), ("member",))
+    run = jax.shard_map(jax.vmap(member), mesh=mesh, in_specs=P("member"), out_specs=P("member"))
+    with pytest.raises(ValueError, match="shard_map"):
+        jax.jit(run)(jnp.ones(2, jnp.float32))
+
+
 class Network(sciml.AbstractModel):
     """A small one, with operations that a GPU's compiler lacks."""
 

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..._jax._loops import while_loop
+from ..._jax._vma import vma_of
 from .._lanes._values import STAY_UNSTACKED_UP_TO
 from ._flat import Flat, NotSupportedError, elements_of, flatten, kernel_dtype
 from ._member import Counted, Members, UntilDone
@@ -63,10 +64,10 @@ class Body:
             raise NotSupportedError(
                 f"a member has an array of {largest} numbers, and a kernel takes arrays of up to {STAY_UNSTACKED_UP_TO}"
             )
-        self._places = self._place()
+        self._places, axes = self._place(), vma_of(members.inputs)
 
         def flat(function: Any, *args: Any) -> Flat:
-            return flatten(function, *args, lanes=lanes, kernel=kernel)
+            return flatten(function, *args, lanes=lanes, kernel=kernel, axes=axes)
 
         self.start = flat(loop.start, inputs)
         state = self.start.out

@@ -18,6 +18,7 @@ from jax.interpreters import partial_eval
 from jaxtyping import Array, PyTree
 
 from ..._jax._jaxprs import is_literal
+from ..._jax._vma import struct
 from .._lanes._interpret import evaluate, is_value, trace
 from .._lanes._values import Unstacked, object_array
 from .._lowered import LOWERED
@@ -67,7 +68,9 @@ class Flat(NamedTuple):
         return [read(v) for v in self.jaxpr.jaxpr.outvars]
 
 
-def flatten(function: Callable, *args: PyTree, lanes: tuple[int, ...], kernel: str) -> Flat:
+def flatten(
+    function: Callable, *args: PyTree, lanes: tuple[int, ...], kernel: str, axes: frozenset = frozenset()
+) -> Flat:
     """Returns a member's function as a kernel's program.
 
     Args:
@@ -75,6 +78,7 @@ def flatten(function: Callable, *args: PyTree, lanes: tuple[int, ...], kernel: s
         args: Its arguments' shapes and dtypes.
         lanes: The shape of lanes in the kernel.
         kernel: The kernel's name.
+        axes: The manual mesh axes over which members vary, for which the model may have been traced.
 
     Raises:
         NotSupportedError: If the kernel does not support it.
@@ -91,13 +95,18 @@ def flatten(function: Callable, *args: PyTree, lanes: tuple[int, ...], kernel: s
         out = evaluate(program, jax.tree.leaves(values, is_leaf=is_value), _COUNT, reasons.__setitem__)
         found["out"] = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in out])
         values = [v for v in out if isinstance(v, Unstacked)]
+        if "reshard" in reasons:
+            raise NotSupportedError(
+                "the model places arrays on a mesh of devices (`reshard`), as for a NamedSharding of members. Map the "
+                "members over devices by `jax.shard_map(..., check_vma=False)`, or use `impl='xla'`"
+            )
         if reasons or len(values) < len(out):
             said = ", ".join(f"{name} ({reason})" for name, reason in sorted(reasons.items()))
             raise NotSupportedError(f"the model uses {said or 'arrays too large to take apart element by element'}")
         return [jnp.broadcast_to(jnp.asarray(x, v.dtype), (_COUNT,)) for v in values for x in v.elements.reshape(-1)]
 
     given = elements_of(args)
-    traced = jax.make_jaxpr(member)(*(jax.ShapeDtypeStruct((_COUNT,), dtype) for dtype in given))
+    traced = jax.make_jaxpr(member)(*(struct((_COUNT,), dtype, axes) for dtype in given))
     # what no result needs may use what the kernel does not support
     used, _ = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars), instantiate=True)
     rewriting = _Rewriting(kernel, lanes)
