@@ -441,9 +441,7 @@ def test_solution_that_blows_up(options):
 
 @pytest.mark.parametrize("options", [{}, {"dt": 0.1}, {"saveat": [1.0]}])
 def test_vector_field_that_returns_nan(options):
-    message = (
-        "status `nonfinite`. The state or the vector field became NaN or infinite.*`Solution.t_reached` says where"
-    )
+    message = "status `nonfinite`. The state or the vector field became NaN or infinite at `Solution.t_reached`"
     sol = failure(message, model=lambda t, y, args: y * jnp.nan, **options)
     assert float(sol.t_reached) == 0.0
     later = failure(message, model=lambda t, y, args: jnp.where(t < 0.5, -y, jnp.nan), **options)
@@ -465,7 +463,7 @@ def test_a_zero_that_stays_zero_needs_no_absolute_tolerance():
 
 
 def test_max_steps_reached():
-    message = "status `max_steps_reached`. The limit on the number of steps was reached .*Raise `max_steps`"
+    message = "status `max_steps_reached`. The limit on the number of steps was reached .*raise `max_steps`"
 
     def fast(t, y, args):
         return 1e3 * jnp.cos(1e3 * t) * jnp.ones_like(y)
@@ -477,7 +475,7 @@ def test_max_steps_reached():
 
 
 def test_max_steps_reached_for_stability():
-    failure("status `stiff`. .*: the problem is stiff. Name a method", model=lambda t, y, args: -1e4 * y, max_steps=20)
+    failure("status `stiff`. The problem is stiff: .*Name an implicit method", model=lambda t, y, args: -1e4 * y, max_steps=20)
 
 
 def test_max_steps_just_enough():

@@ -125,7 +125,7 @@ def solve_ivp(
 
 def _ivp_result(sol: Any, y0: np.ndarray, given: list | None, dense: bool, length: float) -> Result:
     ts, ys, reached = np.asarray(sol.ts), np.asarray(sol.ys), float(sol.t_reached)
-    there = np.isfinite(ts) & ((ts - reached) * np.sign(length) <= 0)
+    there = np.isfinite(ts) & ((ts - reached) * np.sign(length) <= 1e-12 * max(1.0, abs(reached)))  # up to rounding
     status = {int(sciml.Status.successful): 0, int(sciml.Status.event): 1}.get(int(sol.status), -1)
     times: Any = None
     states: Any = None

@@ -167,7 +167,7 @@ def out_of_order(events: tuple[Any, ...], direction: Array) -> Array | None:
     return jnp.any(jnp.stack(wrong)) if wrong else None
 
 
-def lacking(events: tuple[Event | Schedule, ...], direction: Array, t0: Array, y0: Y) -> Array | None:
+def lacking(events: tuple[Any, ...], direction: Array, t0: Array, y0: Y) -> Array | None:
     """Returns whether a start lacks what a schedule has begun before it; None where no update can tell.
 
     An update can by a method `lacks(y0, values)`, of the values that have passed; zeros are in the place of the others.
