@@ -475,7 +475,11 @@ def test_max_steps_reached():
 
 
 def test_max_steps_reached_for_stability():
-    failure("status `stiff`. The problem is stiff: .*Name an implicit method", model=lambda t, y, args: -1e4 * y, max_steps=20)
+    failure(
+        "status `stiff`. The problem is stiff: .*Name an implicit method",
+        model=lambda t, y, args: -1e4 * y,
+        max_steps=20,
+    )
 
 
 def test_max_steps_just_enough():
