@@ -234,6 +234,7 @@ def ends_at_half(a, saveat):
     return jnp.stack([sol.ts, sol.ys])
 
 
+@pytest.mark.x64
 def test_the_row_of_t1_is_the_end_that_an_event_makes():
     saveat = diffrax.SaveAt(ts=[0.1, 2.0], t0=True, t1=True)
     solve = jax.jit(lambda a, moved: jax.jvp(lambda a: ends_at_half(a, saveat), (a,), (moved,)))
@@ -243,6 +244,7 @@ def test_the_row_of_t1_is_the_end_that_an_event_makes():
     np.testing.assert_allclose(slopes[:, -1], [-np.log(2) / 1.5**2, 0.0], atol=1e-6)
 
 
+@pytest.mark.x64
 def test_the_row_of_t1_beside_dense_output_is_the_end_that_an_event_makes():
     found = ends_at_half(1.5, diffrax.SaveAt(t1=True, dense=True))
     np.testing.assert_allclose(found, [[np.log(2) / 1.5], [0.5]], rtol=1e-6)
