@@ -1,5 +1,6 @@
 """Files that are whole or absent, whatever happens to their writer."""
 
+import concurrent.futures
 import errno
 import itertools
 import os
@@ -51,6 +52,14 @@ def bits(x):
     x = jax.random.key_data(x) if jnp.issubdtype(jnp.asarray(x).dtype, jax.dtypes.prng_key) else x
     x = np.asarray(x)
     return x.dtype, x.shape, x.tobytes()
+
+
+def test_threads_open_one_folder_at_once(tmp_path):
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for folder in [tmp_path / str(number) for number in range(20)]:
+            puts = [pool.submit(NpzStore(folder).put, i, {"u": np.ones(3)}) for i in range(8)]
+            for put in puts:
+                put.result()
 
 
 def test_a_store_keeps_the_contract(tmp_path):

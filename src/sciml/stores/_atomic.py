@@ -80,8 +80,12 @@ def make_folder(path: str | os.PathLike) -> pathlib.Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = _beside(folder / "probe")
-        probe.touch()
-        probe.unlink()
+        _in_flight.add(probe.name)  # or a thread that clears leftovers removes it between the two calls
+        try:
+            probe.touch()
+            probe.unlink()
+        finally:
+            _in_flight.discard(probe.name)
     except OSError as error:
         raise StoreError(f"The folder {str(folder)!r} cannot be used: {cause_of(error)}.") from error
     return folder
