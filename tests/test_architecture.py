@@ -25,7 +25,7 @@ ALLOWED["kernels"] = {"base"}
 ALLOWED["stores"] = {"base"}
 ALLOWED["spatial"] = {"base", "kernels"}
 ALLOWED["solvers"] = {"base", "kernels"}
-ALLOWED["models"] = {"base", "kernels", "spatial"}
+ALLOWED["models"] = {"base", "kernels", "stores", "spatial"}
 ALLOWED["runs"] = {"base", "kernels", "stores", "spatial", "solvers"}
 for _top in ("parallel", "training", "verify", "inspect", "plot"):
     ALLOWED[_top] = {"base", "kernels", "stores", "spatial", "solvers", "models", "runs"}

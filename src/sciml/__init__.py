@@ -37,26 +37,26 @@ import sys
 from typing import TYPE_CHECKING
 
 from . import _installation as _installation
-from ._conservation_law import AbstractConservationLaw as AbstractConservationLaw
-from ._controlled import Controlled as Controlled
-from ._delayed import AbstractDelayed as AbstractDelayed, Delayed as Delayed
-from ._events import Event as Event, Schedule as Schedule
-from ._field_noise import AbstractFieldNoise as AbstractFieldNoise
-from ._held import Held as Held
-from ._jax._checkpointed_scan import checkpointed_scan as checkpointed_scan
-from ._langevin import Langevin as Langevin
-from ._model import (
+from ._interfaces._conservation_law import AbstractConservationLaw as AbstractConservationLaw
+from ._interfaces._controlled import Controlled as Controlled
+from ._interfaces._delayed import AbstractDelayed as AbstractDelayed, Delayed as Delayed
+from ._interfaces._events import Event as Event, Schedule as Schedule
+from ._interfaces._field_noise import AbstractFieldNoise as AbstractFieldNoise
+from ._interfaces._held import Held as Held
+from ._interfaces._langevin import Langevin as Langevin
+from ._interfaces._model import (
     AbstractModel as AbstractModel,
     AbstractPartitioned as AbstractPartitioned,
     AbstractSecondOrder as AbstractSecondOrder,
     AbstractSemilinear as AbstractSemilinear,
     AbstractSplit as AbstractSplit,
 )
+from ._interfaces._reactions import AbstractReactions as AbstractReactions, Reactions as Reactions
+from ._interfaces._stochastic import AbstractStochastic as AbstractStochastic, Stochastic as Stochastic
+from ._jax._checkpointed_scan import checkpointed_scan as checkpointed_scan
 from ._parameters import parameter as parameter, with_dtype as with_dtype
 from ._progress import Progress as Progress
-from ._reactions import AbstractReactions as AbstractReactions, Reactions as Reactions
 from ._status import SolveError as SolveError, Status as Status
-from ._stochastic import AbstractStochastic as AbstractStochastic, Stochastic as Stochastic
 from .solvers import (
     BrownianPath as BrownianPath,
     Solution as Solution,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sciml._jax._gathering import Holding
+from sciml.solvers.integrate._happenings import Holding
 
 
 @pytest.mark.parametrize("count, width, share", [(101, 8, 0.5), (37, 40, 0.3), (64, 8, 0.0), (64, 8, 1.0)])

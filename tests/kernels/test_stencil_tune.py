@@ -12,12 +12,12 @@ import pytest
 from sciml import kernels, parallel
 from sciml.kernels import _cache_file
 from sciml.kernels.stencil import StencilUpdate, _tune, select, tune
-from sciml.kernels.stencil._adjoint import transposed
+from sciml.kernels.stencil._run import transposed
 from sciml.kernels.stencil.mosaic._kernel import AbstractMosaicKernel
 from sciml.models import Diffusion, Lorenz63
 from sciml.solvers import RKC2, tune_stencil
 from sciml.solvers.integrate._stencil_kernel import step_of
-from sciml.solvers.methods._runge_kutta import from_diffrax
+from sciml.solvers.methods.explicit._runge_kutta import from_diffrax
 from sciml.spatial import Boundaries, Dirichlet, Grid, Periodic
 
 from .running import evolve

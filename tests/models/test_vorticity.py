@@ -8,7 +8,7 @@ import pytest
 
 import sciml
 from sciml.models import Vorticity, kolmogorov_forcing
-from sciml.runs._coordinates import space_of
+from sciml.runs._simulate import space_of
 from sciml.spatial import Grid, random_vortices
 from tests.gradients import check_gradient
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sciml.petab._expansion import Expansion
-from sciml.petab._trust_region import least, step_within
+from sciml.petab._fit import least, step_within
 
 pytestmark = pytest.mark.x64
 

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import sciml
 from sciml import parallel, training
 from sciml.runs import WallTime, iterate
-from sciml.stores import StoreError, _hasher, _sources
+from sciml.stores import StoreError, _fingerprint as _sources, _hasher
 from sciml.stores._fingerprint import program
 
 pytestmark = pytest.mark.x64

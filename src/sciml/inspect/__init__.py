@@ -23,7 +23,7 @@ where the answer needs it; `report` and `first_nan` alone run it.
 - `environment` alone takes no callable: versions, devices, settings, and small programs run to see what XLA does wrong.
 """
 
-from .._horizon import Horizon as Horizon
+from .._interfaces._horizon import Horizon as Horizon
 from ._adjoint_memory import AdjointMemory as AdjointMemory, AdjointRow as AdjointRow, adjoint_memory as adjoint_memory
 from ._canaries import Canary as Canary
 from ._collectives import Collective as Collective, collectives as collectives

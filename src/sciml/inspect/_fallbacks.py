@@ -5,9 +5,9 @@ from typing import Any
 
 from jaxtyping import PyTree
 
-from .._delayed import Delayed
-from .._reactions import Reactions
-from .._stochastic import AbstractStochastic
+from .._interfaces._delayed import Delayed
+from .._interfaces._reactions import Reactions
+from .._interfaces._stochastic import AbstractStochastic
 from ..kernels._lanes import fallbacks as fallbacks_of_function
 from ._findings import cure_of_fallback
 

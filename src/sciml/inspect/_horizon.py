@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .._checks import check_count, check_time, concrete, time_dtype
-from .._horizon import Horizon
+from .._interfaces._horizon import Horizon
 from .._jax._loops import scan
 from .._jax._members_apart import members_apart
 from .._status import raise_for_status

@@ -16,13 +16,13 @@ from ..solvers.linear._colouring import colour
 from ..solvers.linear._dense import DenseMatrix
 from ..solvers.linear._dependencies import pattern_of
 from ..solvers.linear._sparse import SparseArray, sp
-from ..solvers.methods._bdf import BDF
-from ..solvers.methods._collocation import AbstractCollocation
-from ..solvers.methods._esdirk import ESDIRK
-from ..solvers.methods._history import WithHistory
-from ..solvers.methods._linear_options import unknowns_of
 from ..solvers.methods._ravel import flattened, unflattened
-from ..solvers.methods._rosenbrock import Rosenbrock
+from ..solvers.methods.around._history import WithHistory
+from ..solvers.methods.implicit._bdf import BDF
+from ..solvers.methods.implicit._collocation import AbstractCollocation
+from ..solvers.methods.implicit._esdirk import ESDIRK
+from ..solvers.methods.implicit._linear_options import unknowns_of
+from ..solvers.methods.implicit._rosenbrock import Rosenbrock
 
 _WIDEST = 48
 

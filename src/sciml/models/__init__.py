@@ -80,86 +80,86 @@ Example:
 """
 
 from . import neural as neural, sparse as sparse
-from ._acoustic import Acoustic as Acoustic, Sound as Sound
-from ._advection import Advection as Advection, AdvectionDiffusion as AdvectionDiffusion
-from ._allen_cahn import AllenCahn as AllenCahn
-from ._birth_death import BirthDeath as BirthDeath
-from ._bouncing_ball import BouncingBall as BouncingBall
-from ._brusselator import Brusselator as Brusselator
-from ._burgers import Burgers as Burgers
-from ._cahn_hilliard import CahnHilliard as CahnHilliard
-from ._carried import Carried as Carried
-from ._compressible_navier_stokes import CompressibleNavierStokes as CompressibleNavierStokes
-from ._darcy import Darcy as Darcy
-from ._dealiasing import (
+from ._files import load as load, save as save
+from .fields._advection import Advection as Advection, AdvectionDiffusion as AdvectionDiffusion
+from .fields._allen_cahn import AllenCahn as AllenCahn
+from .fields._burgers import Burgers as Burgers
+from .fields._cahn_hilliard import CahnHilliard as CahnHilliard
+from .fields._darcy import Darcy as Darcy
+from .fields._diffusion import Diffusion as Diffusion
+from .fields._fisher_kpp import FisherKPP as FisherKPP
+from .fields._fokker_planck import FokkerPlanck as FokkerPlanck
+from .fields._ginzburg_landau import GinzburgLandau as GinzburgLandau
+from .fields._gray_scott import GrayScott as GrayScott
+from .fields._integral_kuramoto_sivashinsky import IntegralKuramotoSivashinsky as IntegralKuramotoSivashinsky
+from .fields._keller_segel import KellerSegel as KellerSegel
+from .fields._kuramoto_sivashinsky import KuramotoSivashinsky as KuramotoSivashinsky
+from .fields._reaction_diffusion import ReactionDiffusion as ReactionDiffusion
+from .fields._swift_hohenberg import SwiftHohenberg as SwiftHohenberg
+from .flows._carried import Carried as Carried
+from .flows._compressible_navier_stokes import CompressibleNavierStokes as CompressibleNavierStokes
+from .flows._dealiasing import (
     AbstractDealiasing as AbstractDealiasing,
     ThreeHalves as ThreeHalves,
     TwoThirds as TwoThirds,
 )
-from ._diffusion import Diffusion as Diffusion
-from ._dispersion import (
-    AbstractDispersion as AbstractDispersion,
-    Debye as Debye,
-    Drude as Drude,
-    Lorentz as Lorentz,
-)
-from ._elastic_wave import ElasticWave as ElasticWave
-from ._euler import Euler as Euler
-from ._field_source import FieldSource as FieldSource
-from ._files import load as load, save as save
-from ._fisher_kpp import FisherKPP as FisherKPP
-from ._fitzhugh_nagumo import FitzHughNagumo as FitzHughNagumo
-from ._flow_forces import (
+from .flows._euler import Euler as Euler
+from .flows._flow_forces import (
     AbstractFlowForce as AbstractFlowForce,
     BodyForce as BodyForce,
     Buoyancy as Buoyancy,
     Obstacle as Obstacle,
 )
-from ._fokker_planck import FokkerPlanck as FokkerPlanck
-from ._geometric_brownian import GeometricBrownian as GeometricBrownian
-from ._ginzburg_landau import GinzburgLandau as GinzburgLandau
-from ._gray_scott import GrayScott as GrayScott
-from ._gross_pitaevskii import GrossPitaevskii as GrossPitaevskii
-from ._harmonic_oscillator import HarmonicOscillator as HarmonicOscillator
-from ._hires import HIRES as HIRES
-from ._implicit_friction import ImplicitFriction as ImplicitFriction
-from ._incompressible_flow import FlowState as FlowState, IncompressibleFlow as IncompressibleFlow
-from ._integral_kuramoto_sivashinsky import IntegralKuramotoSivashinsky as IntegralKuramotoSivashinsky
-from ._integrate_and_fire import IntegrateAndFire as IntegrateAndFire
-from ._keller_segel import KellerSegel as KellerSegel
-from ._kepler import Kepler as Kepler
-from ._klein_gordon import KleinGordon as KleinGordon
-from ._korteweg_de_vries import KortewegDeVries as KortewegDeVries
-from ._kuramoto_sivashinsky import KuramotoSivashinsky as KuramotoSivashinsky
-from ._linear import Linear as Linear
-from ._logistic import Logistic as Logistic
-from ._lorenz63 import Lorenz63 as Lorenz63
-from ._lorenz96 import Lorenz96 as Lorenz96
-from ._lotka_volterra import LotkaVolterra as LotkaVolterra
-from ._mackey_glass import MackeyGlass as MackeyGlass
-from ._maxwell import Maxwell as Maxwell
-from ._navier_stokes_3d import NavierStokes3D as NavierStokes3D, SteadyPower as SteadyPower
-from ._nonlinear_schroedinger import NonlinearSchroedinger as NonlinearSchroedinger
-from ._oregonator import Oregonator as Oregonator
-from ._ornstein_uhlenbeck import OrnsteinUhlenbeck as OrnsteinUhlenbeck
-from ._pendulum import Pendulum as Pendulum
-from ._reaction_diffusion import ReactionDiffusion as ReactionDiffusion
-from ._restricted_three_body import RestrictedThreeBody as RestrictedThreeBody
-from ._robertson import Robertson as Robertson
-from ._scalar_laws import InviscidBurgers as InviscidBurgers, Traffic as Traffic, Transport as Transport
-from ._schloegl import Schloegl as Schloegl
-from ._schnakenberg import Schnakenberg as Schnakenberg
-from ._shallow_water import ShallowWater as ShallowWater
-from ._signals import PointSources as PointSources, Ricker as Ricker, Sampled as Sampled
-from ._sir import SIR as SIR
-from ._smagorinsky import AbstractEddyViscosity as AbstractEddyViscosity, Smagorinsky as Smagorinsky
-from ._staggered_fields import WaveFields as WaveFields
-from ._swift_hohenberg import SwiftHohenberg as SwiftHohenberg
-from ._time_harmonic import TimeHarmonicWave as TimeHarmonicWave
-from ._two_compartment import TwoCompartment as TwoCompartment
-from ._van_der_pol import VanDerPol as VanDerPol, VanDerPolScaled as VanDerPolScaled
-from ._vorticity import Vorticity as Vorticity, kolmogorov_forcing as kolmogorov_forcing
-from ._wave import Wave as Wave
+from .flows._implicit_friction import ImplicitFriction as ImplicitFriction
+from .flows._incompressible_flow import FlowState as FlowState, IncompressibleFlow as IncompressibleFlow
+from .flows._navier_stokes_3d import NavierStokes3D as NavierStokes3D, SteadyPower as SteadyPower
+from .flows._scalar_laws import InviscidBurgers as InviscidBurgers, Traffic as Traffic, Transport as Transport
+from .flows._shallow_water import ShallowWater as ShallowWater
+from .flows._smagorinsky import AbstractEddyViscosity as AbstractEddyViscosity, Smagorinsky as Smagorinsky
+from .flows._vorticity import Vorticity as Vorticity, kolmogorov_forcing as kolmogorov_forcing
 from .networks._arrhenius import Arrhenius as Arrhenius
 from .networks._reaction_network import ReactionNetwork as ReactionNetwork
 from .networks._sbml_model import SBMLModel as SBMLModel, read_sbml as read_sbml
+from .noise._geometric_brownian import GeometricBrownian as GeometricBrownian
+from .noise._ornstein_uhlenbeck import OrnsteinUhlenbeck as OrnsteinUhlenbeck
+from .ode._bouncing_ball import BouncingBall as BouncingBall
+from .ode._fitzhugh_nagumo import FitzHughNagumo as FitzHughNagumo
+from .ode._harmonic_oscillator import HarmonicOscillator as HarmonicOscillator
+from .ode._integrate_and_fire import IntegrateAndFire as IntegrateAndFire
+from .ode._kepler import Kepler as Kepler
+from .ode._linear import Linear as Linear
+from .ode._logistic import Logistic as Logistic
+from .ode._lorenz63 import Lorenz63 as Lorenz63
+from .ode._lorenz96 import Lorenz96 as Lorenz96
+from .ode._lotka_volterra import LotkaVolterra as LotkaVolterra
+from .ode._mackey_glass import MackeyGlass as MackeyGlass
+from .ode._pendulum import Pendulum as Pendulum
+from .ode._restricted_three_body import RestrictedThreeBody as RestrictedThreeBody
+from .ode._sir import SIR as SIR
+from .ode._two_compartment import TwoCompartment as TwoCompartment
+from .ode._van_der_pol import VanDerPol as VanDerPol, VanDerPolScaled as VanDerPolScaled
+from .reactions._birth_death import BirthDeath as BirthDeath
+from .reactions._brusselator import Brusselator as Brusselator
+from .reactions._hires import HIRES as HIRES
+from .reactions._oregonator import Oregonator as Oregonator
+from .reactions._robertson import Robertson as Robertson
+from .reactions._schloegl import Schloegl as Schloegl
+from .reactions._schnakenberg import Schnakenberg as Schnakenberg
+from .waves._acoustic import Acoustic as Acoustic, Sound as Sound
+from .waves._dispersion import (
+    AbstractDispersion as AbstractDispersion,
+    Debye as Debye,
+    Drude as Drude,
+    Lorentz as Lorentz,
+)
+from .waves._elastic_wave import ElasticWave as ElasticWave
+from .waves._field_source import FieldSource as FieldSource
+from .waves._gross_pitaevskii import GrossPitaevskii as GrossPitaevskii
+from .waves._klein_gordon import KleinGordon as KleinGordon
+from .waves._korteweg_de_vries import KortewegDeVries as KortewegDeVries
+from .waves._maxwell import Maxwell as Maxwell
+from .waves._nonlinear_schroedinger import NonlinearSchroedinger as NonlinearSchroedinger
+from .waves._signals import PointSources as PointSources, Ricker as Ricker, Sampled as Sampled
+from .waves._staggered_fields import WaveFields as WaveFields
+from .waves._time_harmonic import TimeHarmonicWave as TimeHarmonicWave
+from .waves._wave import Wave as Wave

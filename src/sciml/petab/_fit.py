@@ -1,17 +1,149 @@
 """Fits of a problem from many starts."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from .._checks import check_count
+from .._jax._loops import scan, while_loop
 from .._types import Key
-from ._expansion import expansion
-from ._trust_region import LeastValue, least
+from ._expansion import Expansion, expansion
+
+# In units of the distances between the bounds.
+_FIRST_RADIUS, _LARGEST_RADIUS = 0.05, 1.0
+# So many steps that change next to nothing end a search.
+_PATIENCE = 6
+_HALVINGS = 40
+_ROUNDS = 3  # in which variables are found that end at a bound
+
+
+class LeastValue(NamedTuple):
+    """Where a search ended.
+
+    Attributes:
+        x: The vector.
+        value: The function there; infinite if it had no value at the start.
+        n_steps: The number of steps.
+        converged: Whether steps had come to change next to nothing.
+    """
+
+    x: Float[Array, " p"]
+    value: Float[Array, ""]
+    n_steps: Int[Array, ""]
+    converged: Bool[Array, ""]
+
+
+class _Search(NamedTuple):
+    x: Array
+    here: Expansion
+    radius: Array
+    idle: Array
+    n_steps: Array
+
+
+def least(
+    function: Callable[[Array], Expansion],
+    x: Float[Array, " p"],
+    lower: Float[Array, " p"],
+    upper: Float[Array, " p"],
+    max_steps: int,
+    rtol: float,
+) -> LeastValue:
+    """Returns where a function is least near a start; this is for use under `jit` and `vmap`.
+
+    Args:
+        function: Returns its value, gradient and curvature.
+        x: The start, between the bounds.
+        lower: The bounds below.
+        upper: The bounds above.
+        max_steps: The most steps.
+        rtol: Changes below this part of the value, or of one where it is smaller, are next to nothing.
+    """
+    width = upper - lower
+    zero = jnp.zeros((), jnp.int32)
+
+    def goes_on(s: _Search) -> Array:
+        return jnp.isfinite(s.here.value) & (s.idle < _PATIENCE) & (s.n_steps < max_steps)
+
+    def step(s: _Search) -> _Search:
+        slope = s.here.gradient * width
+        curvature = s.here.curvature * jnp.outer(width, width)
+        taken = step_between(slope, curvature, s.radius, (lower - s.x) / width, (upper - s.x) / width)
+        x = jnp.clip(s.x + width * taken, lower, upper)
+        size = jnp.linalg.norm(taken)
+        promised = -(slope @ taken) - 0.5 * taken @ curvature @ taken
+        there = function(x)
+        gained = s.here.value - there.value
+        better = (gained > 0) & jnp.isfinite(there.value)
+        share = jnp.where(better, gained, -1.0) / jnp.where(promised > 0, promised, jnp.inf)
+        shrunk = jnp.maximum(0.25 * size, 1e-12)
+        grown = jnp.where(size > 0.8 * s.radius, jnp.minimum(2 * s.radius, _LARGEST_RADIUS), s.radius)
+        radius = jnp.where(share < 0.25, shrunk, jnp.where(share > 0.75, grown, s.radius))
+        little = rtol * jnp.maximum(jnp.abs(s.here.value), 1.0)
+        idle = jnp.where(better & (gained > little), zero, s.idle + 1)
+        idle = jnp.where((promised <= 0.01 * little) & (size < 0.8 * s.radius), _PATIENCE, idle)
+        x, here = jax.tree.map(lambda new, old: jnp.where(better, new, old), (x, there), (s.x, s.here))
+        return _Search(x, here, radius, idle.astype(jnp.int32), s.n_steps + 1)
+
+    first = _Search(x, function(x), jnp.asarray(_FIRST_RADIUS, x.dtype), zero, zero)
+    last = while_loop(goes_on, step, first)
+    return LeastValue(last.x, last.here.value, last.n_steps, last.idle >= _PATIENCE)
+
+
+def step_between(
+    slope: Float[Array, " p"], curvature: Float[Array, "p p"], radius: Float[Array, ""], lower: Array, upper: Array
+) -> Float[Array, " p"]:
+    """Returns the least of a parabola within a radius and between bounds.
+
+    Variables that pass a bound are held there, and the step of the others is computed again.
+    """
+
+    def again(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
+        held, step = carry
+        step = jnp.where(held, step, jnp.zeros_like(step))
+        pulled = jnp.where(held, jnp.zeros_like(slope), slope + curvature @ step)
+        own = jnp.where(held[:, None] | held[None], jnp.diag(held.astype(slope.dtype)), curvature)
+        step = step + step_within(pulled, own, radius)
+        held = held | (step < lower) | (step > upper)
+        return (held, jnp.clip(step, lower, upper)), None
+
+    held = ((lower >= 0) & (slope > 0)) | ((upper <= 0) & (slope < 0))
+    (_, step), _ = scan(again, (held, jnp.zeros_like(slope)), None, length=_ROUNDS)
+    return step
+
+
+def step_within(slope: Float[Array, " p"], curvature: Float[Array, "p p"], radius: Float[Array, ""]) -> Array:
+    r"""Returns the least of a parabola within a radius.
+
+    In the directions of the curvature the step is $-g_i / (h_i + \mu)$ with the least $\mu \ge 0$ that makes it short
+    enough. It is at most $|g| / \Delta$, and is found by halving the range of its logarithm.
+    """
+    h, directions = jnp.linalg.eigh(curvature)
+    h = jnp.maximum(h, jnp.finfo(h.dtype).eps * jnp.max(h))  # what rounding makes negative
+    g = slope @ directions
+    most = jnp.linalg.norm(g) / radius
+
+    def scaled(mu: Array) -> Array:
+        total = h + mu
+        return g / jnp.where(total > 0, total, 1)
+
+    def halve(ends: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
+        enough, little = ends
+        middle = 0.5 * (enough + little)
+        long = jnp.linalg.norm(scaled(most * jnp.exp(-middle))) > radius
+        return (jnp.where(long, enough, middle), jnp.where(long, middle, little)), None
+
+    ends = (jnp.zeros_like(most), jnp.full_like(most, -jnp.log(jnp.finfo(h.dtype).tiny) / 2))
+    (power, _), _ = scan(halve, ends, None, length=_HALVINGS)
+    whole = scaled(jnp.zeros_like(most))
+    fits = jnp.linalg.norm(whole) <= radius
+    return -(directions @ jnp.where(fits, whole, scaled(most * jnp.exp(-power))))
+
 
 if TYPE_CHECKING:
     from ._problem import PEtabProblem

@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from .._delayed import AbstractDelayed
+from .._interfaces._delayed import AbstractDelayed
 from ..solvers._plan import Plan, Times
 from ..solvers.methods.delays._method_of_steps import DelayedFrom, MethodOfSteps
 

@@ -5,42 +5,162 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from .._checks import check_count, check_state
-from .._delayed import AbstractDelayed
+from .._checks import check_count, check_key, check_state
+from .._interfaces._delayed import AbstractDelayed
+from .._interfaces._reactions import AbstractReactions
+from .._interfaces._stochastic import AbstractStochastic
 from .._option_names import knows_other_names
 from .._progress import ProgressOption, check_progress
-from .._reactions import AbstractReactions
-from .._stochastic import AbstractStochastic
 from .._types import Args, BoolScalarLike, IntScalarLike, RealScalarLike, Y
 from ..kernels._backends import XLA
 from ..kernels._use import requested
-from ..solvers._plan import default_solver, with_courant_number
+from ..solvers._plan import Plan, Times, default_solver, plan_events, with_courant_number
 from ..solvers._request import Interval, Request
 from ..solvers._stable_step import limited_stepper, settle_step
 from ..solvers.adjoints import Checkpointed
-from ..solvers.events._event import read_events
+from ..solvers.events._event import GivenEvents, ModelWithEvents, read_events
 from ..solvers.integrate._stencil_kernel import backend_of, decline
 from ..solvers.methods.delays._prepare import with_delays
-from ..solvers.noise._prepare import is_noisy, with_noisy_solver
+from ..solvers.noise._brownian import BrownianPath
+from ..solvers.noise._closed_noise import ModelWithNoise
+from ..solvers.noise._prepare import check_noisy, is_noisy, noisy_model, with_noisy_solver
+from ..solvers.noise._random_bits import words_of
 from ..solvers.outputs._solve_outputs import has_equations_of_its_own
 from ..solvers.terms._explain import check_callable
 from ..solvers.terms._field import arrays_of
 from ..solvers.terms._suits import blaming_state, check_suits
+from ..spatial import Grid
 from ..stores._abstract import AbstractStore
 from . import _prepare
-from ._coordinates import space_of
 from ._delays import with_past
-from ._events import with_events
 from ._execute import execute
-from ._noise import check_keys, with_noise
 from ._run import Run
 from .segments._in_axes import read_axes, shared_limit
 from .segments._stops import read_stops
+
+
+def space_of(model: Any) -> dict[str, list[float]] | None:
+    """Returns the coordinates of the unknowns by axis; None where the model has no grid, or several.
+
+    The model itself, or parts of it such as `Boundaries` and `Spectral`, say it by a `grid` and a `location` on it.
+    """
+
+    def says(x: Any) -> bool:
+        return isinstance(getattr(x, "grid", None), Grid) and hasattr(x, "location")
+
+    found = [x for x in jax.tree.leaves(model, is_leaf=says) if says(x)]
+    places = {(x.grid, tuple(x.location)) for x in found}
+    if len(places) != 1:
+        return None
+    ((grid, location),) = places
+    return {
+        name: np.asarray(x, np.float64).reshape(-1).tolist()
+        for name, x in zip(grid.names, grid.coordinates(location), strict=True)
+    }
+
+
+def with_events(
+    model: Any, events: GivenEvents | None, in_axes: tuple | None, plan: Plan, times: Times
+) -> tuple[Any, tuple | None, Plan]:
+    """Returns a model with its events, which of the inputs have members then, and the plan.
+
+    Args:
+        model: The model.
+        events: The events, which members share; or None.
+        in_axes: Which of model, initial state and args have members in their first axis.
+        plan: How the run goes on.
+        times: Its times.
+
+    Raises:
+        ValueError: If the method cannot, or given times are out of order.
+    """
+    if events is None:
+        return model, in_axes, plan
+    plan = plan_events(plan, events, Checkpointed())
+    found = ModelWithEvents.of(model, events.each, times.t0, times.t1)
+    if in_axes is None or in_axes[0] is None:
+        return found, in_axes, plan
+    own = jax.tree.map(lambda x: None, found)
+    own = eqx.tree_at(lambda m: m.model, own, in_axes[0], is_leaf=lambda x: x is None)
+    return found, (own, *in_axes[1:]), plan
+
+
+def check_keys(model: Any, key: Any) -> None:
+    """Checks that a model with noise has a key or one for each member; see `check_noisy`."""
+    check_noisy(model, _one_of(key), Checkpointed())
+
+
+def with_noise(
+    model: Any,
+    key: Any,
+    in_axes: tuple | None,
+    plan: Plan,
+    times: Times,
+    equal: bool,
+    events: GivenEvents | None,
+) -> tuple[Any, tuple | None, Plan]:
+    """Returns a model with what makes its noise, which of the inputs have members then, and the plan.
+
+    Args:
+        model: The model.
+        key: A random key or a path, or one for each member.
+        in_axes: Which of model, initial state and args have members in their first axis.
+        plan: How the run goes on.
+        times: Its times.
+        equal: Whether its steps have the length that was given, except where an event cuts one.
+        events: The events; None without any.
+
+    Raises:
+        ValueError: If diffrax alone has the method, or members have one key.
+    """
+    if not is_noisy(model):
+        return model, in_axes, plan
+    found, plan = noisy_model(model, _one_of(key), plan, times, equal, events)
+    if not _has_members(key):
+        if in_axes is not None:
+            raise ValueError("Members need a `key` each, as `jax.random.split(key, members)` makes them.")
+        return found, None, plan
+    words = key.words if isinstance(key, BrownianPath) else jax.vmap(words_of)(jnp.asarray(key))
+    axes = (None, None, None) if in_axes is None else in_axes
+    own = jax.tree.map(lambda x: None, found)
+    own = eqx.tree_at(_inner, own, _spread(axes[0], _inner(found)), is_leaf=lambda x: x is None)
+    own = eqx.tree_at(_words, own, 0, is_leaf=lambda x: x is None)
+    return eqx.tree_at(_words, found, words), (own, *axes[1:]), plan
+
+
+def _spread(axis: Any, model: Any) -> PyTree:
+    """Returns an axis for each array of a model."""
+    return jax.tree.map(
+        lambda a, part: jax.tree.map(lambda _: a, part), axis, model, is_leaf=lambda x: x is None or isinstance(x, int)
+    )
+
+
+def _inner(model: Any) -> Any:
+    return model.model if isinstance(model, ModelWithNoise) else model.reactions
+
+
+def _words(model: Any) -> Any:
+    return model.path.words if isinstance(model, ModelWithNoise) else model.words
+
+
+def _has_members(key: Any) -> bool:
+    if isinstance(key, BrownianPath):
+        return key.words.ndim == 2
+    key = check_key(key, "simulate")
+    return key.ndim == (1 if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else 2)
+
+
+def _one_of(key: Any) -> Any:
+    """Returns the first key or path of several."""
+    if key is None or not _has_members(key):
+        return key
+    return eqx.tree_at(lambda path: path.words, key, key.words[0]) if isinstance(key, BrownianPath) else key[0]
 
 
 @knows_other_names

@@ -33,13 +33,11 @@
 - `tune_stencil`: in which tiles a kernel runs the steps of a model fastest.
 """
 
-from .._events import Event as Event, Schedule as Schedule
-from ._boundary_values import solve_bvp as solve_bvp
+from .._interfaces._events import Event as Event, Schedule as Schedule
 from ._reversal_error import reversal_error as reversal_error
 from ._solution import Solution as Solution, Stats as Stats
 from ._solve import solve as solve
 from ._stable_step import stability as stability
-from ._steady_state import steady_state as steady_state
 from ._tune_stencil import tune_stencil as tune_stencil
 from .control._stability import Stability as Stability
 from .events._occurrences import Occurrences as Occurrences
@@ -49,42 +47,48 @@ from .linear._preconditioners import (
     BlockJacobi as BlockJacobi,
     ShiftedInverse as ShiftedInverse,
 )
-from .methods._bdf import BDF as BDF
-from .methods._esdirk import ESDIRK as ESDIRK
-from .methods._etdrk import ETD1 as ETD1, ETDRK2 as ETDRK2, ETDRK3 as ETDRK3, ETDRK4 as ETDRK4, Krogstad4 as Krogstad4
-from .methods._exponential_rosenbrock import EXPRB32 as EXPRB32, EXPRB43 as EXPRB43
-from .methods._gauss import (
+from .methods._stepper import AbstractStepper as AbstractStepper, Step as Step
+from .methods.around._switching import Switching as Switching
+from .methods.explicit._low_storage import CarpenterKennedy54 as CarpenterKennedy54, Williamson3 as Williamson3
+from .methods.explicit._rkc import RKC2 as RKC2, RKL2 as RKL2
+from .methods.explicit._rock import ROCK2 as ROCK2, ROCK4 as ROCK4
+from .methods.explicit._ssp import SSPRK33 as SSPRK33, SSPRK43 as SSPRK43, SSPRK104 as SSPRK104
+from .methods.explicit._verner import Vern6 as Vern6, Vern7 as Vern7, Vern8 as Vern8, Vern9 as Vern9
+from .methods.implicit._bdf import BDF as BDF
+from .methods.implicit._esdirk import ESDIRK as ESDIRK
+from .methods.implicit._gauss import (
     GaussLegendre4 as GaussLegendre4,
     GaussLegendre6 as GaussLegendre6,
     ImplicitMidpoint as ImplicitMidpoint,
 )
-from .methods._imex import (
+from .methods.implicit._radau import Radau5 as Radau5
+from .methods.implicit._rodas5p import Rodas5P as Rodas5P
+from .methods.implicit._rosenbrock23 import Rosenbrock23 as Rosenbrock23
+from .methods.jumps._gillespie import Gillespie as Gillespie
+from .methods.jumps._tau_leaping import TauLeaping as TauLeaping
+from .methods.mechanical._leapfrog import Leapfrog as Leapfrog
+from .methods.mechanical._nystrom import Nystrom4 as Nystrom4, Nystrom6 as Nystrom6, Nystrom8 as Nystrom8
+from .methods.mechanical._verlet import (
+    VelocityVerlet as VelocityVerlet,
+    Yoshida4 as Yoshida4,
+    Yoshida6 as Yoshida6,
+    Yoshida8 as Yoshida8,
+)
+from .methods.split._etdrk import (
+    ETD1 as ETD1,
+    ETDRK2 as ETDRK2,
+    ETDRK3 as ETDRK3,
+    ETDRK4 as ETDRK4,
+    Krogstad4 as Krogstad4,
+)
+from .methods.split._exponential_rosenbrock import EXPRB32 as EXPRB32, EXPRB43 as EXPRB43
+from .methods.split._imex import (
     ARK324 as ARK324,
     ARK436 as ARK436,
     ARS222 as ARS222,
     ARS443 as ARS443,
     CrankNicolson as CrankNicolson,
 )
-from .methods._leapfrog import Leapfrog as Leapfrog
-from .methods._low_storage import CarpenterKennedy54 as CarpenterKennedy54, Williamson3 as Williamson3
-from .methods._nystrom import Nystrom4 as Nystrom4, Nystrom6 as Nystrom6, Nystrom8 as Nystrom8
-from .methods._radau import Radau5 as Radau5
-from .methods._rkc import RKC2 as RKC2, RKL2 as RKL2
-from .methods._rock import ROCK2 as ROCK2, ROCK4 as ROCK4
-from .methods._rodas5p import Rodas5P as Rodas5P
-from .methods._rosenbrock23 import Rosenbrock23 as Rosenbrock23
-from .methods._ssp import SSPRK33 as SSPRK33, SSPRK43 as SSPRK43, SSPRK104 as SSPRK104
-from .methods._stepper import AbstractStepper as AbstractStepper, Step as Step
-from .methods._switching import Switching as Switching
-from .methods._verlet import (
-    VelocityVerlet as VelocityVerlet,
-    Yoshida4 as Yoshida4,
-    Yoshida6 as Yoshida6,
-    Yoshida8 as Yoshida8,
-)
-from .methods._verner import Vern6 as Vern6, Vern7 as Vern7, Vern8 as Vern8, Vern9 as Vern9
-from .methods.jumps._gillespie import Gillespie as Gillespie
-from .methods.jumps._tau_leaping import TauLeaping as TauLeaping
 from .methods.stochastic._baoab import BAOAB as BAOAB
 from .methods.stochastic._drift_implicit import (
     DriftImplicitEuler as DriftImplicitEuler,
@@ -97,3 +101,5 @@ from .methods.stochastic._sri import SRIW1 as SRIW1
 from .methods.stochastic._weak import PlatenWeak2 as PlatenWeak2
 from .noise._brownian import BrownianPath as BrownianPath
 from .outputs._resume import Resume as Resume
+from .roots._boundary_values import solve_bvp as solve_bvp
+from .roots._steady_state import steady_state as steady_state

@@ -1,14 +1,16 @@
 """What `solve` compiles: the problem of one member, its integration from start to end, and what became of it."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Bool, PyTree
 
+from .._checks import least_rtol
 from .._jax._members_apart import members_apart
 from .._jax._shards import on_mesh_of, on_mesh_of_arguments, sign_of
 from .._jax._vma import on_explicit_axes, promote
@@ -19,7 +21,6 @@ from ..kernels._backends import XLA, KernelRequest
 from ..kernels._lanes import Lanes
 from ._packed_state import PackedModel, Packing, packing_of
 from ._plan import Plan, Times
-from ._runtime_checks import misplaced, out_of_range
 from ._save_intervals import run as run_intervals
 from ._solution import Solution, Stats
 from .adjoints import AbstractAdjoint
@@ -41,6 +42,64 @@ from .noise._prepare import refuses
 from .outputs._resume import Resume, behind, handed_out, resumed
 from .terms._field import AbstractField
 from .terms._split_field import SplitField
+
+
+def out_of_range(y0: PyTree[Array], times: Times, tolerances: Tolerances | None, plan: Plan) -> Bool[Array, ""] | None:
+    """Returns whether an argument is one that `solve` refuses where it is known; None where all were known.
+
+    Args:
+        y0: The initial state.
+        times: The times and the step.
+        tolerances: The tolerances, or None for fixed steps.
+        plan: How the solve runs, with the names of the traced arguments.
+    """
+    wrong = []
+    for name in ("t0", "t1"):
+        if name in plan.traced:
+            wrong.append(~jnp.isfinite(getattr(times, name)))
+    if times.dt is not None and {"t0", "t1", "dt"} & set(plan.traced):
+        forwards = times.dt * times.span >= 0  # a member may end where it starts
+        wrong.append(~(forwards & jnp.isfinite(times.dt) & (times.dt != 0)))
+    if {"t0", "t1"} & set(plan.traced):
+        wrong.append((times.span != 0) & (_rounding(times) > _LOST * jnp.abs(times.span)))
+    if times.longest is not None:
+        assert times.dt is not None
+        wrong.append(jnp.abs(times.dt) > times.longest.astype(times.dt.dtype))
+    if tolerances is not None and "rtol" in plan.traced:
+        wrong.append(_any_below(tolerances.rtol, y0, [least_rtol(x.dtype) for x in jax.tree.leaves(y0)]))
+    if tolerances is not None and "atol" in plan.traced:
+        wrong.append(_any_below(tolerances.atol, y0, [0.0] * len(jax.tree.leaves(y0))))
+    return functools.reduce(jnp.logical_or, wrong) if wrong else None  # which members share is not sharded as these are
+
+
+_LOST = 0.05
+"""How much of the length of the interval rounding of its ends may be."""
+
+
+def _rounding(times: Times) -> Array:
+    """What a time of this size may be off by."""
+    return jnp.finfo(times.span.dtype).eps * jnp.maximum(jnp.abs(times.t0), jnp.abs(times.t1))
+
+
+def misplaced(saves: Array, times: Times, span: Array) -> Bool[Array, " times"]:
+    """Returns which saved times lie outside the interval, or come after a later one, which the solve is past by then.
+
+    Args:
+        saves: The saved times from the start, in the direction of time.
+        times: The times.
+        span: The length of the interval.
+    """
+    slack = 4 * _rounding(times)
+    latest = jax.lax.cummax(jnp.where(jnp.isnan(saves), -jnp.inf, saves))
+    return ~((saves >= -slack) & (saves <= span + slack) & (saves >= latest))
+
+
+def _any_below(tolerance: PyTree[Array], y0: PyTree[Array], least: list[float]) -> Bool[Array, ""]:
+    """Whether a tolerance, one for all leaves of the state or one for each, is too small or not finite."""
+    leaves = jax.tree.leaves(tolerance)
+    bounds = least if len(leaves) == len(least) else [max(least)]
+    return jnp.any(jnp.stack([jnp.any(~((x >= bound) & jnp.isfinite(x))) for x, bound in zip(leaves, bounds)]))
+
 
 _COARSE = (
     "The model reads the time, and {dtype} holds times as far from zero as `t0` and `t1` to less than a thousandth of "

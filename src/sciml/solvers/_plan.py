@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from .._checks import check_max_steps, check_saved_times, concrete, known_times, time_dtype
-from .._conservation_law import AbstractConservationLaw
-from .._model import AbstractPartitioned, AbstractSecondOrder, AbstractSemilinear, AbstractSplit
+from .._interfaces._conservation_law import AbstractConservationLaw
+from .._interfaces._model import AbstractPartitioned, AbstractSecondOrder, AbstractSemilinear, AbstractSplit
 from ._read_diffrax import StepControl, read_norm, read_saveat, read_step_control, stepper_of
 from ._request import Interval, Request
 from ._stiff_method import promised_method, promises_stiffness
@@ -25,15 +25,15 @@ from .events._event import GivenEvents, check_order
 from .events._with_events import WithEvents
 from .integrate._interpolation import interpolation_of
 from .integrate._saved_rows import SavedRows
-from .methods._admissible import Admissible, Within, read_admissible
-from .methods._courant import FollowingWaves
-from .methods._etdrk import ETDRK4, AbstractExponentialSolver
-from .methods._imex import ARK324, AbstractAdditiveSolver
-from .methods._leapfrog import Leapfrog
-from .methods._projection import Projected, check_invariants
-from .methods._ssp import SSPRK33
 from .methods._stepper import AbstractStepper
-from .methods._verlet import VelocityVerlet
+from .methods.around._admissible import Admissible, Within, read_admissible
+from .methods.around._courant import FollowingWaves
+from .methods.around._projection import Projected, check_invariants
+from .methods.explicit._ssp import SSPRK33
+from .methods.mechanical._leapfrog import Leapfrog
+from .methods.mechanical._verlet import VelocityVerlet
+from .methods.split._etdrk import ETDRK4, AbstractExponentialSolver
+from .methods.split._imex import ARK324, AbstractAdditiveSolver
 from .methods.stochastic._abstract import AbstractStochasticStepper
 
 DEFAULT_MAX_STEPS = 2**14

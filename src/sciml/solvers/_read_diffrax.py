@@ -14,12 +14,12 @@ from .._checks import check_function, check_tolerance, concrete, no_instance
 from .._types import Y
 from ._request import Request
 from .control._pid import Control, Norm, Tolerances
-from .methods._courant import UNLIMITED, no_tolerances
-from .methods._esdirk import from_diffrax as implicit_from_diffrax
-from .methods._history import with_history
-from .methods._runge_kutta import from_diffrax
 from .methods._solver import AbstractSteppingSolver
 from .methods._stepper import AbstractStepper
+from .methods.around._courant import UNLIMITED, no_tolerances
+from .methods.around._history import with_history
+from .methods.explicit._runge_kutta import from_diffrax
+from .methods.implicit._esdirk import from_diffrax as implicit_from_diffrax
 
 
 def stepper_of(

@@ -11,13 +11,13 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from .._checks import check_closed, check_state, concrete, no_instance
-from .._conservation_law import AbstractConservationLaw
-from .._delayed import AbstractDelayed
+from .._interfaces._conservation_law import AbstractConservationLaw
+from .._interfaces._delayed import AbstractDelayed
+from .._interfaces._reactions import AbstractReactions
+from .._interfaces._stochastic import AbstractStochastic
 from .._jax._platform import default_platform
 from .._option_names import knows_other_names
-from .._reactions import AbstractReactions
 from .._status import SolveError, Status, raise_for_status
-from .._stochastic import AbstractStochastic
 from .._types import Args, BoolScalarLike, IntScalarLike, RealScalarLike, Y
 from ..kernels._backends import AUTO, KERNEL_OF, XLA, KernelRequest
 from ..kernels._use import USED, requested
@@ -37,7 +37,7 @@ from .adjoints import AbstractAdjoint, Checkpointed
 from .events._event import GivenEvents, ModelWithEvents, read_events
 from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline
-from .methods._one_exchange import with_one_exchange
+from .methods.around._one_exchange import with_one_exchange
 from .methods.delays._method_of_steps import DelayedFrom
 from .methods.delays._prepare import with_delays
 from .methods.jumps._abstract import ReactionsWithKey

@@ -17,9 +17,9 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from .._checks import check_state, concrete, time_dtype
-from .._conservation_law import AbstractConservationLaw
-from .._delayed import AbstractDelayed
-from .._model import AbstractPartitioned, AbstractSecondOrder, AbstractSemilinear, AbstractSplit
+from .._interfaces._conservation_law import AbstractConservationLaw
+from .._interfaces._delayed import AbstractDelayed
+from .._interfaces._model import AbstractPartitioned, AbstractSecondOrder, AbstractSemilinear, AbstractSplit
 from .._status import Status
 from .._types import Args, Y
 from ._calls import compiled, split

@@ -16,10 +16,10 @@ from .._types import Args, RealScalarLike, Y
 from .linear._choose import FIELDS_FROM, LARGE_FROM, LinearChoice, structure_of
 from .linear._dense import DenseMatrix
 from .linear._structure import AbstractStructure
-from .methods._bdf import BDF
-from .methods._linear_options import unknowns_of
 from .methods._ravel import flattened, unflattened
-from .methods._rodas5p import Rodas5P
+from .methods.implicit._bdf import BDF
+from .methods.implicit._linear_options import unknowns_of
+from .methods.implicit._rodas5p import Rodas5P
 
 _LOG = logging.getLogger("sciml.solvers")
 

@@ -13,7 +13,7 @@ from .._checks import concrete
 from .._status import Status
 from .._types import Y
 from ._solution import Solution
-from .methods._admissible import read_admissible
+from .methods.around._admissible import read_admissible
 
 
 def wrong_start(sol: Solution, model: Any, y0: Y, given: Mapping[str, Any]) -> str | None:

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Inexact
 
 from .._checks import no_instance
-from .._field_noise import AbstractFieldNoise
+from .._interfaces._field_noise import AbstractFieldNoise
 from .._parameters import Parameter, parameter
 from ._conditions import Periodic
 from ._grid import Grid, Location

@@ -1,7 +1,9 @@
 """A fingerprint of what a run depends on, in named parts, so that a mismatch can say which part differs."""
 
 import functools
+import hashlib
 import importlib.metadata
+import os
 import platform
 import re
 import sys
@@ -15,9 +17,45 @@ import numpy as np
 
 from .._installation import DISTRIBUTION
 from ._atomic import StoreError
-from ._hasher import Hasher, digest_of, is_key
+from ._hasher import FOREIGN, Hasher, digest_of, is_key
 from ._hosts import is_spread
-from ._sources import FILE, sources
+
+FILE = "file "
+"""Begins the entry of a module of the user; other entries are versions of packages."""
+
+
+def sources() -> dict[str, str]:
+    """Returns the versions of loaded packages, and a digest of the file of every other loaded module, by name."""
+    found = {}
+    for name, module in sorted(sys.modules.items()):
+        if not isinstance(module, types.ModuleType):
+            continue
+        known = object.__getattribute__(module, "__dict__")  # loads nothing that is imported lazily
+        file, version = known.get("__file__"), known.get("__version__")
+        if not isinstance(file, str):
+            continue
+        if not file.startswith(FOREIGN):
+            digest = _digest_of(file)
+            found |= {name: FILE + digest} if digest else {}
+        elif "." not in name and isinstance(version, str):
+            found[name] = version
+    return found
+
+
+def _digest_of(file: str) -> str | None:
+    try:
+        stat = os.stat(file)
+        return _digest(file, stat.st_mtime_ns, stat.st_size) if file.endswith(".py") else None
+    except OSError:
+        return None
+
+
+@functools.cache
+def _digest(file: str, *changed: int) -> str:
+    del changed  # only for the cache
+    with open(file, "rb") as content:
+        return hashlib.blake2b(content.read(), digest_size=4).hexdigest()
+
 
 _MOST_LEAVES = 100
 """How many leaves of a part are described one by one."""

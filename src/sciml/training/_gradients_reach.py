@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .._horizon import Horizon
+from .._interfaces._horizon import Horizon
 from .._status import SolveError, Status
 from .._warn import warn
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from .._horizon import Horizon
+from .._interfaces._horizon import Horizon
 from .._status import Status
 from .._types import Key
 from ._selection import ParameterSelection

@@ -49,140 +49,147 @@ Example:
     ```
 """
 
-from ._bounces import bounce_times as bounce_times, bouncing_ball as bouncing_ball
-from ._burgers_series import burgers_series as burgers_series
-from ._cavity import CavityTable as CavityTable, cavity_table as cavity_table
-from ._channel_flows import couette as couette, poiseuille as poiseuille
-from ._check_adjoint import check_adjoint as check_adjoint
-from ._check_model import check_model as check_model
-from ._check_reduction import check_reduction as check_reduction
-from ._check_stepper import StepperReport as StepperReport, check_stepper as check_stepper
-from ._check_store import check_store as check_store
-from ._compartments import two_compartment as two_compartment
-from ._conserved import conserved as conserved
-from ._counts import birth_death_law as birth_death_law, one_step_law as one_step_law
-from ._cylinder import CylinderTable as CylinderTable, cylinder_table as cylinder_table
-from ._dam_break import dam_break as dam_break, riemann_shallow_water as riemann_shallow_water
-from ._drift import (
-    gibbs_density as gibbs_density,
-    keller_segel_growth as keller_segel_growth,
-    ornstein_uhlenbeck_density as ornstein_uhlenbeck_density,
+from .contracts._check_adjoint import check_adjoint as check_adjoint
+from .contracts._check_model import check_model as check_model
+from .contracts._check_reduction import check_reduction as check_reduction
+from .contracts._check_stepper import StepperReport as StepperReport, check_stepper as check_stepper
+from .contracts._check_store import check_store as check_store
+from .measures._conserved import conserved as conserved
+from .measures._finite_difference import (
+    check_gradient as check_gradient,
+    finite_difference_gradient as finite_difference_gradient,
 )
-from ._elastic_surface import rayleigh_speed as rayleigh_speed, rayleigh_wave as rayleigh_wave
-from ._electromagnetic import (
-    cavity_frequency as cavity_frequency,
-    cavity_mode as cavity_mode,
-    electromagnetic_plane_wave as electromagnetic_plane_wave,
+from .measures._invariants import (
+    kdv_phase_shifts as kdv_phase_shifts,
+    kuramoto_sivashinsky_production as kuramoto_sivashinsky_production,
 )
-from ._exact import (
+from .measures._order import (
+    ObservedOrder as ObservedOrder,
+    observed_order as observed_order,
+    order_in_space as order_in_space,
+)
+from .measures._reflection import reflection_level as reflection_level
+from .problems._compartments import two_compartment as two_compartment
+from .problems._exact import (
     exponential_decay as exponential_decay,
     harmonic_oscillator as harmonic_oscillator,
     linear_system as linear_system,
     logistic as logistic,
 )
-from ._fields import (
-    burgers_cole_hopf as burgers_cole_hopf,
-    fisher_kpp_front as fisher_kpp_front,
-    gray_scott_steady_states as gray_scott_steady_states,
-)
-from ._finite_difference import (
-    check_gradient as check_gradient,
-    finite_difference_gradient as finite_difference_gradient,
-)
-from ._firing_period import firing_period as firing_period
-from ._fronts import (
-    allen_cahn_front as allen_cahn_front,
-    allen_cahn_radius as allen_cahn_radius,
-    fisher_kpp_speed as fisher_kpp_speed,
-    front_position as front_position,
-)
-from ._heat_kernel import heat_kernel as heat_kernel
-from ._helmholtz_green import helmholtz_green as helmholtz_green
-from ._invariants import (
-    kdv_phase_shifts as kdv_phase_shifts,
-    kuramoto_sivashinsky_production as kuramoto_sivashinsky_production,
-)
-from ._isentropic_vortex import isentropic_vortex as isentropic_vortex
-from ._kepler import kepler as kepler
-from ._klein_gordon import (
-    klein_gordon_wave as klein_gordon_wave,
-    sine_gordon_breather as sine_gordon_breather,
-    sine_gordon_kink as sine_gordon_kink,
-)
-from ._kovasznay import kovasznay as kovasznay
-from ._layered_medium import Fresnel as Fresnel, layered_medium as layered_medium
-from ._mackey_glass import mackey_glass_onset as mackey_glass_onset
-from ._manufactured import (
-    gradient_of as gradient_of,
-    laplacian_of as laplacian_of,
-    manufactured as manufactured,
-    matching_conditions as matching_conditions,
-)
-from ._moments import (
-    geometric_brownian_moments as geometric_brownian_moments,
-    ornstein_uhlenbeck_moments as ornstein_uhlenbeck_moments,
-)
-from ._nonstiff_references import (
+from .problems._kepler import kepler as kepler
+from .problems._nonstiff_references import (
     arenstorf as arenstorf,
     brusselator as brusselator,
     lorenz63 as lorenz63,
     lotka_volterra as lotka_volterra,
 )
-from ._order import ObservedOrder as ObservedOrder, observed_order as observed_order
-from ._order_in_space import order_in_space as order_in_space
-from ._phase_fields import (
-    cahn_hilliard_growth as cahn_hilliard_growth,
-    phase_wall as phase_wall,
-    swift_hohenberg_growth as swift_hohenberg_growth,
-)
-from ._problem import Problem as Problem
-from ._pytree import pytree_state as pytree_state
-from ._rayleigh_benard import (
-    rayleigh_benard_growth as rayleigh_benard_growth,
-    rayleigh_benard_onset as rayleigh_benard_onset,
-)
-from ._reflection import reflection_level as reflection_level
-from ._registry import (
+from .problems._problem import Problem as Problem
+from .problems._pytree import pytree_state as pytree_state
+from .problems._registry import (
     EXACT_PROBLEMS as EXACT_PROBLEMS,
     REFERENCE_PROBLEMS as REFERENCE_PROBLEMS,
     WAVE_PROBLEMS as WAVE_PROBLEMS,
 )
-from ._riemann_euler import riemann_euler as riemann_euler
-from ._sedov import sedov as sedov
-from ._sound import sound_of_a_point as sound_of_a_point
-from ._stiff_reactions import chemical_akzo_nobel as chemical_akzo_nobel, pollution as pollution
-from ._stiff_references import (
+from .problems._stiff_reactions import chemical_akzo_nobel as chemical_akzo_nobel, pollution as pollution
+from .problems._stiff_references import (
     hires as hires,
     oregonator as oregonator,
     robertson as robertson,
     van_der_pol as van_der_pol,
     van_der_pol_unscaled as van_der_pol_unscaled,
 )
-from ._time_dependent import (
+from .problems._time_dependent import (
     cosine_growth as cosine_growth,
     polynomial as polynomial,
     prothero_robinson as prothero_robinson,
 )
-from ._trapped import (
+from .problems._trapped import (
     coherent_state as coherent_state,
     oscillator_state as oscillator_state,
     schroedinger_level as schroedinger_level,
 )
-from ._turing import nagumo_front as nagumo_front, turing_growth as turing_growth, turing_onset as turing_onset
-from ._vortices import (
+from .problems._vortices import (
     beltrami_flow as beltrami_flow,
     taylor_green_flow as taylor_green_flow,
     taylor_green_vortex as taylor_green_vortex,
 )
-from ._wave_solutions import (
-    dalembert as dalembert,
-    leapfrog_frequency as leapfrog_frequency,
-    spherical_wave as spherical_wave,
-    wave_kernel as wave_kernel,
-)
-from ._waves import (
+from .problems._waves import (
     ginzburg_landau_wave as ginzburg_landau_wave,
     kdv_soliton as kdv_soliton,
     kdv_two_solitons as kdv_two_solitons,
     schroedinger_soliton as schroedinger_soliton,
+)
+from .solutions._bounces import bounce_times as bounce_times, bouncing_ball as bouncing_ball
+from .solutions._burgers_series import burgers_series as burgers_series
+from .solutions._cavity import CavityTable as CavityTable, cavity_table as cavity_table
+from .solutions._channel_flows import couette as couette, poiseuille as poiseuille
+from .solutions._counts import birth_death_law as birth_death_law, one_step_law as one_step_law
+from .solutions._cylinder import CylinderTable as CylinderTable, cylinder_table as cylinder_table
+from .solutions._dam_break import dam_break as dam_break, riemann_shallow_water as riemann_shallow_water
+from .solutions._drift import (
+    gibbs_density as gibbs_density,
+    keller_segel_growth as keller_segel_growth,
+    ornstein_uhlenbeck_density as ornstein_uhlenbeck_density,
+)
+from .solutions._elastic_surface import rayleigh_speed as rayleigh_speed, rayleigh_wave as rayleigh_wave
+from .solutions._electromagnetic import (
+    cavity_frequency as cavity_frequency,
+    cavity_mode as cavity_mode,
+    electromagnetic_plane_wave as electromagnetic_plane_wave,
+)
+from .solutions._fields import (
+    burgers_cole_hopf as burgers_cole_hopf,
+    fisher_kpp_front as fisher_kpp_front,
+    gray_scott_steady_states as gray_scott_steady_states,
+)
+from .solutions._firing_period import firing_period as firing_period
+from .solutions._fronts import (
+    allen_cahn_front as allen_cahn_front,
+    allen_cahn_radius as allen_cahn_radius,
+    fisher_kpp_speed as fisher_kpp_speed,
+    front_position as front_position,
+)
+from .solutions._heat_kernel import heat_kernel as heat_kernel
+from .solutions._helmholtz_green import helmholtz_green as helmholtz_green
+from .solutions._isentropic_vortex import isentropic_vortex as isentropic_vortex
+from .solutions._klein_gordon import (
+    klein_gordon_wave as klein_gordon_wave,
+    sine_gordon_breather as sine_gordon_breather,
+    sine_gordon_kink as sine_gordon_kink,
+)
+from .solutions._kovasznay import kovasznay as kovasznay
+from .solutions._layered_medium import Fresnel as Fresnel, layered_medium as layered_medium
+from .solutions._mackey_glass import mackey_glass_onset as mackey_glass_onset
+from .solutions._manufactured import (
+    gradient_of as gradient_of,
+    laplacian_of as laplacian_of,
+    manufactured as manufactured,
+    matching_conditions as matching_conditions,
+)
+from .solutions._moments import (
+    geometric_brownian_moments as geometric_brownian_moments,
+    ornstein_uhlenbeck_moments as ornstein_uhlenbeck_moments,
+)
+from .solutions._phase_fields import (
+    cahn_hilliard_growth as cahn_hilliard_growth,
+    phase_wall as phase_wall,
+    swift_hohenberg_growth as swift_hohenberg_growth,
+)
+from .solutions._rayleigh_benard import (
+    rayleigh_benard_growth as rayleigh_benard_growth,
+    rayleigh_benard_onset as rayleigh_benard_onset,
+)
+from .solutions._riemann_euler import riemann_euler as riemann_euler
+from .solutions._sedov import sedov as sedov
+from .solutions._sound import sound_of_a_point as sound_of_a_point
+from .solutions._turing import (
+    nagumo_front as nagumo_front,
+    turing_growth as turing_growth,
+    turing_onset as turing_onset,
+)
+from .solutions._wave_solutions import (
+    dalembert as dalembert,
+    leapfrog_frequency as leapfrog_frequency,
+    spherical_wave as spherical_wave,
+    wave_kernel as wave_kernel,
 )

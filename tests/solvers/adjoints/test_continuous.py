@@ -406,7 +406,7 @@ def test_dense_output_is_read_exactly():
     """The degree of every method's dense output is no higher than the record's coefficients."""
     from sciml.solvers.adjoints.continuous._dense_output import Table, row_of, state_at
     from sciml.solvers.integrate._integrator import Dense
-    from sciml.solvers.methods._runge_kutta import from_diffrax
+    from sciml.solvers.methods.explicit._runge_kutta import from_diffrax
 
     solvers = (diffrax.Euler, diffrax.Heun, diffrax.Midpoint, diffrax.Ralston, diffrax.Bosh3)
     solvers += (diffrax.Tsit5, diffrax.Dopri5, diffrax.Dopri8)

@@ -12,7 +12,7 @@ from sciml import adjoints
 from sciml.solvers import BDF, Rodas5P
 from sciml.solvers.integrate._interpolation import interpolation_of
 from sciml.solvers.integrate._saved_rows import SavedRows
-from sciml.solvers.methods._runge_kutta import from_diffrax
+from sciml.solvers.methods.explicit._runge_kutta import from_diffrax
 
 from ...gradients import check_gradient
 

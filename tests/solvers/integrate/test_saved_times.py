@@ -13,7 +13,7 @@ from sciml.inspect._hlo_text import parse
 from sciml.solvers import Rodas5P, Rosenbrock23
 from sciml.solvers.integrate import _saved_times, _while_loop
 from sciml.solvers.integrate._interpolation import interpolation_of
-from sciml.solvers.methods._runge_kutta import from_diffrax
+from sciml.solvers.methods.explicit._runge_kutta import from_diffrax
 
 NET = eqx.nn.MLP(2, 2, 8, 1, jnp.tanh, key=jax.random.key(0))
 STARTS = jax.random.normal(jax.random.key(1), (5, 2)) * jnp.linspace(0.1, 3.0, 5)[:, None]

@@ -8,7 +8,7 @@ import pytest
 import sciml
 from sciml._jax._jaxprs import programs_within
 from sciml.solvers.linear._read_in_parts import read_in_parts
-from sciml.solvers.methods import _rosenbrock
+from sciml.solvers.methods.implicit import _rosenbrock
 from sciml.solvers.terms._barrier import stage_barrier
 
 N = 96

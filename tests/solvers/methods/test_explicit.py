@@ -8,7 +8,7 @@ import pytest
 
 import sciml
 from sciml import solvers, verify
-from sciml.solvers.methods._runge_kutta import from_diffrax
+from sciml.solvers.methods.explicit._runge_kutta import from_diffrax
 
 pytestmark = pytest.mark.x64
 

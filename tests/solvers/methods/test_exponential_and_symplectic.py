@@ -10,7 +10,7 @@ import sciml
 from sciml import verify
 from sciml.models import IntegralKuramotoSivashinsky, KortewegDeVries, KuramotoSivashinsky
 from sciml.solvers import ETDRK4, RKC2, RKL2, VelocityVerlet, Yoshida4
-from sciml.solvers.methods._phi_functions import phi
+from sciml.solvers.methods.split._phi_functions import phi
 
 
 @pytest.mark.x64

@@ -9,7 +9,7 @@ from scipy.linalg import expm
 
 import sciml
 from sciml.solvers import EXPRB32, EXPRB43
-from sciml.solvers.methods._krylov import exponential, krylov_space, whole_space
+from sciml.solvers.methods.split._exponential_rosenbrock import exponential, krylov_space, whole_space
 
 
 @pytest.mark.x64

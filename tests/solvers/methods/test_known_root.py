@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sciml.solvers.methods._known_root import known_root
+from sciml.solvers.methods.implicit._known_root import known_root
 
 
 def root(p, z0, exact):

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from sciml import solvers
-from sciml.solvers.methods._rock import rock_table
-from sciml.solvers.methods._runge_kutta import from_diffrax
+from sciml.solvers.methods.explicit._rock import rock_table
+from sciml.solvers.methods.explicit._runge_kutta import from_diffrax
 from tests.registry_solvers import METHODS
 
 from .trees import accelerations, residuals, residuals_of_second_order, rooted

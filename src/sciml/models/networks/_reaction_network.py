@@ -1,9 +1,11 @@
 """`ReactionNetwork`: reactions as text, as a matrix or in a file, and their rate equations."""
 
 import functools
+import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,20 +13,187 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._checks import concrete
-from ..._model import AbstractModel
+from ..._interfaces._model import AbstractModel
+from ..._interfaces._reactions import AbstractReactions
 from ..._parameters import Parameter, parameter
-from ..._reactions import AbstractReactions
 from ..._types import Args, RealScalarLike
 from ._arrhenius import Arrhenius
 from ._bionetgen import read_net
-from ._conservation import conserved_sums
-from ._description import TIME, Description, described, equations_of, program_of_value
-from ._formulas import Formula, suggestion
-from ._matrix import description_of
+from ._description import TIME, Description, Reaction, depends_on, described, equations_of, program_of_value, rate_name
+from ._formulas import Formula, product_of, renamed, suggestion
 from ._program import FormulaProgram, StaticContent, check_real, needed, ordered, scalars, taken_from
-from ._single_molecules import SingleMolecules
 from ._text import read_text
 from ._with_parameters import with_parameters
+
+
+def conserved_sums(changes: np.ndarray) -> np.ndarray:
+    """Returns a basis of the vectors $w$ with $N w = 0$, whole numbers without a common factor.
+
+    Rows are eliminated exactly, as fractions, and the basis is reduced: each vector has an entry that no other has.
+
+    Args:
+        changes: $N$, of shape `(reactions, species)`; its numbers are those of a reaction, as 1, 2 or 0.5.
+    """
+    species = changes.shape[1]
+    rows: list[dict[int, Fraction]] = []
+    pivots: list[int] = []
+    for change in changes:
+        row = {int(j): Fraction(float(change[j])).limit_denominator(10**6) for j in np.flatnonzero(change)}
+        for pivot, other in zip(pivots, rows):
+            if pivot in row:
+                _subtract(row, other, row[pivot])
+        if not row:
+            continue
+        pivot = min(row)
+        scale = row[pivot]
+        row = {j: x / scale for j, x in row.items()}
+        for other in rows:
+            if pivot in other:
+                _subtract(other, row, other[pivot])
+        rows.append(row)
+        pivots.append(pivot)
+    free = [j for j in range(species) if j not in set(pivots)]
+    found = np.zeros((len(free), species))
+    for i, j in enumerate(free):
+        law = {j: Fraction(1)} | {p: -row[j] for p, row in zip(pivots, rows) if j in row}
+        denominator = math.lcm(*(x.denominator for x in law.values()))
+        numbers = {k: int(x * denominator) for k, x in law.items()}
+        divisor = math.gcd(*numbers.values())
+        sign = -1 if sum(numbers.values()) < 0 else 1
+        for k, x in numbers.items():
+            found[i, k] = sign * x // divisor
+    return found
+
+
+def _subtract(row: dict[int, Fraction], other: dict[int, Fraction], factor: Fraction) -> None:
+    for j, x in other.items():
+        value = row.get(j, Fraction(0)) - factor * x
+        if value:
+            row[j] = value
+        else:
+            row.pop(j, None)
+
+
+def description_of(
+    reactants: Any, products: Any, constants: Sequence[Formula], species: Sequence[str] | None, initial: Any
+) -> Description:
+    """Returns the network of two matrices of shape `(reactions, species)`.
+
+    Raises:
+        ValueError: If they do not fit one another, or names do not fit them.
+    """
+    taken, made = _dense(reactants, "reactants"), _dense(products, "products")
+    if taken.shape != made.shape:
+        raise ValueError(f"`reactants` and `products` must have one shape, but have {taken.shape} and {made.shape}.")
+    names = [f"X{i}" for i in range(taken.shape[1])] if species is None else list(species)
+    if len(names) != taken.shape[1] or len(set(names)) != len(names):
+        raise ValueError(
+            f"`species` must be {taken.shape[1]} different names, one for each column of `reactants`, not {names}."
+        )
+    start = np.zeros(len(names)) if initial is None else np.asarray(initial, float)
+    if start.shape != (len(names),):
+        raise ValueError(f"`initial` must have shape ({len(names)},), one for each species, not {start.shape}.")
+    sides = [[[(names[j], float(row[j])) for j in np.flatnonzero(row)] for row in side] for side in (taken, made)]
+    reactions = [
+        Reaction(str(i + 1), tuple(left), tuple(right), constants[i], True)
+        for i, (left, right) in enumerate(zip(*sides, strict=True))
+    ]
+    amounts: dict[str, Formula] = {name: float(x) for name, x in zip(names, start) if x != 0}
+    return Description(names, reactions, [], {}, amounts)
+
+
+def _dense(matrix: Any, name: str) -> np.ndarray:
+    found = np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, float)
+    if found.ndim != 2 or 0 in found.shape:
+        raise ValueError(f"`{name}` must have shape `(reactions, species)`, but has {found.shape}.")
+    if np.any(~(found >= 0)):
+        raise ValueError(
+            f"`{name}` must have no negative entry: what a reaction takes is `reactants`, what it makes `products`."
+        )
+    return found
+
+
+_VOLUME = "the volume"  # no text can have this name
+
+
+class SingleMolecules(AbstractReactions):
+    """What `ReactionNetwork.single_molecules` returns.
+
+    Attributes:
+        parameters: Those of the network.
+        volume: What counts are divided by to give amounts.
+    """
+
+    parameters: dict[str, Parameter]
+    volume: Parameter = eqx.field(converter=parameter)
+    _static: StaticContent = eqx.field(static=True)
+
+    def __check_init__(self):
+        _propensities_of(self._static)
+
+    @property
+    def stoichiometry(self) -> Any:
+        """By how much each reaction changes each count."""
+        return equations_of(self._static).stoichiometry
+
+    @property
+    def species(self) -> tuple[str, ...]:
+        """The names of the species, in the order of the counts."""
+        return self._static.content[0]
+
+    def propensities(self, x: Array, args: Args) -> Float[Array, " reactions"]:
+        """Returns how often each reaction happens; `args` is not used."""
+        del args
+        found = _propensities_of(self._static)
+        check_real(self.parameters, x.dtype)
+        rest = scalars([self.volume, *self.parameters.values()], x.dtype)
+        return taken_from(found.program(jnp.concatenate([x, rest])), found.slots)
+
+
+class _Propensities(NamedTuple):
+    program: FormulaProgram
+    slots: np.ndarray
+
+
+@functools.lru_cache(maxsize=64)
+def _propensities_of(static: StaticContent) -> _Propensities:
+    network = described(static)
+    concentrations: dict[str, Formula] = {name: ("/", name, _VOLUME) for name in network.species}
+    derived = {name: renamed(formula, concentrations) for name, formula in network.derived.items()}
+    rates: dict[str, Formula] = {}
+    for i, reaction in enumerate(network.reactions):
+        if depends_on(reaction.rate, {TIME}, network.derived):
+            raise ValueError(
+                f"the rate of `{reaction}` depends on the time, but single molecules react at rates that stay as they "
+                "are until the next reaction."
+            )
+        rates[rate_name(i)] = _propensity(reaction, network, concentrations)
+    program = FormulaProgram([*network.species, _VOLUME, *network.parameters], derived | rates)
+    return _Propensities(program, program.slots(list(rates)))
+
+
+def _propensity(reaction: Reaction, network: Description, concentrations: dict[str, Formula]) -> Formula:
+    whole = all(float(count).is_integer() for _, count in (*reaction.reactants, *reaction.products))
+    if not whole:
+        raise ValueError(f"`{reaction}` takes or makes a part of a molecule, which single molecules cannot.")
+    law = renamed(reaction.law, concentrations)
+    if not reaction.mass_action:
+        for species, count in reaction.reactants:
+            law = ("where", (">=", species, float(count)), law, 0.0)
+        return ("*", _VOLUME, law)
+    factors: list[Formula] = [law]
+    order = 0
+    for species, count in reaction.reactants:
+        if species in network.fixed:  # there is always as much of it: no molecule of it is one less
+            factors += [concentrations[species]] * int(count)
+            continue
+        order += int(count)
+        factors += [species if k == 0 else ("-", species, float(k)) for k in range(int(count))]
+    if order != 1:
+        factors.append(("^", _VOLUME, float(1 - order)))
+    # a bare name would be no result of its own
+    product = product_of(*factors)
+    return ("*", product, 1.0) if isinstance(product, str) else product
 
 
 class ReactionNetwork(AbstractModel):

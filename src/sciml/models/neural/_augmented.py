@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._checks import check_count
-from ..._model import AbstractModel
+from ..._interfaces._model import AbstractModel
 from ..._types import Args, Key, RealScalarLike
 from ._clocks import AbstractClock
 from ._term import NeuralTerm, check_vector

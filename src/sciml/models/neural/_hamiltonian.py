@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._checks import check_count
-from ..._model import AbstractModel
+from ..._interfaces._model import AbstractModel
 from ..._parameters import with_dtype
 from ..._types import Args, Key, RealScalarLike
 from ._network import Network

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ..._checks import check_count, check_key
+from ..._interfaces._model import AbstractModel
 from ..._jax._loops import scan
-from ..._model import AbstractModel
 from ..._parameters import with_dtype
 from ..._types import Args, Key, RealScalarLike
 from ._network import Network

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._checks import no_instance
-from ..._conservation_law import AbstractConservationLaw
+from ..._interfaces._conservation_law import AbstractConservationLaw
 from ..._parameters import with_dtype
 from ..._types import Key
 from ...spatial import AbstractFlux

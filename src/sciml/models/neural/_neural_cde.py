@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._checks import check_count, check_function, check_key
-from ..._controlled import Controlled
-from ..._model import AbstractModel
+from ..._interfaces._controlled import Controlled
+from ..._interfaces._model import AbstractModel
 from ..._parameters import with_dtype
 from ..._types import Args, Key, RealScalarLike
 from ._network import Network

@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._model import AbstractModel
+from ..._interfaces._model import AbstractModel
 from ..._types import Args, Key, RealScalarLike
 from ._clocks import AbstractClock
 from ._term import NeuralTerm

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._checks import check_count, check_key
-from ..._stochastic import AbstractStochastic, check_noise
+from ..._interfaces._stochastic import AbstractStochastic, check_noise
 from ..._types import Args, Key, RealScalarLike
 from ._clocks import AbstractClock
 from ._term import NeuralTerm, sizes

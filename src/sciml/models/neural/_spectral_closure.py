@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Complex, Float
 
 from ..._checks import check_count, check_real, no_instance
-from ..._model import AbstractSemilinear
+from ..._interfaces._model import AbstractSemilinear
 from ..._parameters import with_dtype
 from ..._types import Args, Key, RealScalarLike
 from .. import _fourier as fourier

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from ..._checks import check_count
 from ..._parameters import with_dtype
 from ..._types import Args, Key, RealScalarLike
-from .._flow_forces import AbstractFlowForce
+from ..flows._flow_forces import AbstractFlowForce
 from ._convolutional_network import ConvolutionalNetwork
 from ._term import sizes
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._checks import no_instance
-from ..._model import AbstractModel
+from ..._interfaces._model import AbstractModel
 from ..._types import Args, Key, RealScalarLike
 from ._clocks import AbstractClock
 from ._term import NeuralTerm, check_vector, sizes

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..._model import AbstractModel
+from ..._interfaces._model import AbstractModel
 from ..._parameters import with_dtype
 from ..._types import Args, RealScalarLike, Y
 from ._libraries import AbstractLibrary

@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 from jaxtyping import Array, Bool, Float
 
-from ..._conservation_law import AbstractConservationLaw
+from ..._interfaces._conservation_law import AbstractConservationLaw
 from ..._types import Args, RealScalarLike
 from ...spatial import AbstractSides, Boundaries, Periodic, Sides
 from ...spatial._abstract_grid import AbstractGrid

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..._conservation_law import AbstractConservationLaw
+from ..._interfaces._conservation_law import AbstractConservationLaw
 from ..._types import Args, RealScalarLike
 from ...spatial import AbstractSides
 from ...spatial._abstract_grid import AbstractGrid

@@ -1,23 +1,246 @@
 """A sweep at work: all members once, and those that failed again."""
 
+import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 from jax.sharding import Mesh
 
 from ..._progress import Report
 from ..._status import SolveError, raise_for_status
+from ..._warn import warn
+from ...stores._abstract import AbstractStore
+from ...stores._atomic import DamagedBlockError
+from ...stores._fingerprint import Part, calls_python, describe, fingerprint, leaves_of, program as compiled
+from ...stores._manifest import digest_of_run, open_run
+from ...stores._npz_store import NpzStore
 from ...stores._pytree_names import check_names
+from ...stores._zarr_store import ZarrStore
 from .._blocks import check_block
 from .._mesh import member_groups
+from ..members._generated import Generated, lowered_text
+from ..members._pytree import is_array
 from ._batches import BlockPlan, choose_block
-from ._checkpoints import StoredBlocks, open_store, open_sweep, origin_of, stored_block
-from ._collect import Collected
-from ._executable import BlockResult, Executable, SweepSpec
+from ._executable import BlockResult, Executable, SweepSpec, is_reduction
 from ._executors import run_elsewhere, run_here
 from ._result import SweepResult
+
+
+def open_store(store: Any, *, rows_only: bool) -> AbstractStore:
+    """Returns the store that `store`, a folder or a store, stands for.
+
+    Args:
+        store: The argument of `sweep`.
+        rows_only: Whether all that is written has a row for each member, and every member one.
+
+    Raises:
+        TypeError: If it is neither.
+        ValueError: If it cannot hold the blocks of this sweep.
+    """
+    if isinstance(store, (str, os.PathLike)):
+        return NpzStore(store)
+    if not isinstance(store, AbstractStore):
+        raise TypeError(f"`sweep`: `store` must be a folder or a store of `sciml.stores`, got {type(store).__name__}.")
+    if isinstance(store, ZarrStore) and not rows_only:
+        raise ValueError(
+            "`sweep`: a `ZarrStore` holds a row for each member, and neither reductions nor retries. Give a folder as "
+            "`store`; `SweepResult.to_xarray().to_zarr(...)` writes the results as zarr."
+        )
+    return store
+
+
+class StoredBlocks:
+    """The blocks of one sweep in a store.
+
+    Every block carries a digest: that of the run in the first pass, and of what they were made from in retries, which
+    may be changed later. A block with another digest counts as missing, and so does one that was damaged.
+
+    Args:
+        store: The store.
+        like: What a block returns.
+        run: The digest of the run.
+    """
+
+    def __init__(self, store: AbstractStore, like: BlockResult, run: np.ndarray):
+        self._store = store
+        self._like = like
+        self._run = run
+        self._there = set(store.numbers())
+
+    def read(self, number: int, ids: np.ndarray, origin: np.ndarray | None = None) -> BlockResult | None:
+        """Returns a block, or None if it is not there; `origin` is what a retry is made from."""
+        if number not in self._there:
+            return None
+        origin = self._run if origin is None else origin
+        shapes, static = eqx.partition(self._tree(self._like, ids, origin), _has_shape)
+        try:
+            found = eqx.combine(self._store.get(number, shapes), static)
+        except DamagedBlockError as error:
+            warn(f"`sweep` computes block {number} of the store again: {error}")
+            return None
+        if not np.array_equal(found["origin"], np.tile(origin, (ids.size, 1))) or not np.array_equal(
+            found["members"], ids
+        ):
+            return None
+        return BlockResult(found["values"], found["status"], found["work"], found["summaries"])
+
+    def write(self, number: int, ids: np.ndarray, result: BlockResult, origin: np.ndarray | None = None) -> None:
+        """Writes a block, without the copies that fill it up."""
+        origin = self._run if origin is None else origin
+        self._store.put(number, eqx.filter(self._tree(result, ids, origin), _has_shape))
+
+    def _tree(self, result: BlockResult, ids: np.ndarray, origin: np.ndarray) -> dict[str, Any]:
+        def cut(x):
+            if isinstance(x, jax.ShapeDtypeStruct):
+                return jax.ShapeDtypeStruct((ids.size, *x.shape[1:]), x.dtype)
+            return x[: ids.size] if is_array(x) else x
+
+        members = jax.tree.map(cut, (result.values, result.status, result.work))
+        values, status, work = members
+        tree = {"values": values, "status": status, "work": work, "summaries": result.summaries}
+        # one row for each member in every array, as a store that lays the blocks end to end needs it
+        return {**tree, "members": ids, "origin": np.tile(origin, (ids.size, 1))}
+
+
+def open_sweep(
+    store: AbstractStore, spec: SweepSpec, members: Any, plan: BlockPlan, program: str, *, schedule: str, resume: bool
+) -> np.ndarray:
+    """Checks that a store is that of this sweep, or makes it so, and returns the digest of the sweep.
+
+    Raises:
+        StoreError: If it is another's, or holds any and `resume` is not set, or cannot be written to.
+    """
+    code = _code(program, spec, (spec.fn, spec.output, spec.reduce))
+    found = fingerprint(
+        members=_arrays(members),
+        shared=_arrays(spec.shared),
+        key=spec.key,
+        block=plan.block,
+        schedule=schedule,
+        order=None if np.array_equal(plan.order, np.arange(plan.order.size)) else plan.order,
+    )
+    if isinstance(members, Generated):
+        generator = compiled(lowered_text(members)).digest
+        found.parts["generator"] = Part(generator, f"{len(members)} generated")
+    for name, tree in (("members", members), ("shared", spec.shared)):  # by arrays alone, but named as the caller does
+        named = eqx.filter(tree, is_array)
+        found.parts[name] = Part(found.parts[name].digest, describe(named), leaves_of(name, named))
+    text = describe(_named(spec.fn)) + ("" if spec.output is None else f" with output={describe(spec.output)}")
+    # the program is also that of the members' shapes and the block
+    found = found._replace(parts={"function": Part(code, text, follows=True), **found.parts})
+    info = {"members": int(plan.order.size), "block": plan.block, "blocks": plan.blocks, "schedule": schedule}
+    return digest_of_run(open_run(store, found, info, kind="sweep", resume=resume), store)
+
+
+def stored_block(store: AbstractStore) -> int | None:
+    """Returns the block size of the sweep that a store holds, if it holds any."""
+    block = (store.read_manifest() or {}).get("block")
+    return block if isinstance(block, int) else None
+
+
+def origin_of(program: str, spec: SweepSpec, ids: np.ndarray) -> np.ndarray:
+    """Returns a digest of what a retry is made from."""
+    found = hashlib.blake2b(_code(program, spec, spec).encode(), digest_size=16)
+    found.update(np.ascontiguousarray(ids).tobytes())
+    return np.frombuffer(found.digest(), np.uint8)
+
+
+def _arrays(tree: Any) -> list[Any]:
+    return [x for x in jax.tree.leaves(tree) if is_array(x)]
+
+
+def _code(program: str, spec: SweepSpec, holds: Any) -> str:
+    """Returns a digest of a program and of arrays that its functions hold."""
+    functions = (spec.fn, spec.output, spec.reduce) if calls_python(program) else ()
+    return compiled(program, (_arrays(holds), functions)).digest
+
+
+def _has_shape(x: Any) -> bool:
+    return hasattr(x, "shape")
+
+
+def _named(fn: Any) -> Any:
+    while not hasattr(fn, "__qualname__") and hasattr(fn, "func"):
+        fn = fn.func
+    return fn
+
+
+class Collected:
+    """The results of all members so far, on the host.
+
+    Attributes:
+        values: What is kept of each member, with a leading axis of all members.
+        status: A code for each member.
+        work: Own and executed steps of each member, or None.
+        attempts: How often each member has run.
+        done: The number of members that have run.
+        failed: How many of them failed and have not succeeded since.
+        end: One more than the largest number of a member that has run.
+    """
+
+    def __init__(self, n: int, like: BlockResult, reduce: Any):
+        def whole(x):
+            return np.empty((n, *x.shape[1:]), x.dtype) if hasattr(x, "shape") else x
+
+        self.values = jax.tree.map(whole, like.values)
+        self.status = np.zeros(n, np.int32)
+        self.attempts = np.zeros(n, np.int32)
+        self.work = None if like.work is None else np.zeros((n, 2), np.int64)
+        self.done = self.failed = self.end = 0
+        self._reductions, self._treedef = jax.tree.flatten(reduce, is_leaf=is_reduction)
+        self._merged: list[Any] = [None] * len(self._reductions)
+        self._waiting: dict[int, Any] = {}
+        self._next = 0
+
+    def add(self, number: int, ids: np.ndarray, result: BlockResult) -> None:
+        """Puts a block in place. Summaries are merged in the order of the numbers, whenever they come."""
+        self._fill(ids, result, np.arange(ids.size))
+        self.attempts[ids] = 1
+        self.done += ids.size
+        self.failed += int(np.count_nonzero(self.status[ids]))
+        self.end = max(self.end, int(ids.max()) + 1)
+        self._merge(number, result.summaries)
+
+    def add_again(self, number: int, ids: np.ndarray, result: BlockResult) -> None:
+        """Puts a block of members that had failed in place, where they succeeded now."""
+        self.attempts[ids] += 1
+        good = np.flatnonzero(np.asarray(result.status)[: ids.size] == 0)
+        self._fill(ids[good], result, good)
+        self.failed -= good.size
+        self._merge(number, result.summaries)
+
+    @property
+    def reduced(self) -> Any:
+        """What the reductions make of all members; None where there is none."""
+        if not self._reductions:
+            return None
+        pairs = zip(self._reductions, self._merged, strict=True)
+        return jax.tree.unflatten(self._treedef, [r.result(merged) for r, merged in pairs])
+
+    def _fill(self, ids: np.ndarray, result: BlockResult, rows: np.ndarray) -> None:
+        def put(whole, part):
+            if is_array(whole):
+                whole[ids] = np.asarray(part)[rows]
+
+        jax.tree.map(put, self.values, result.values)
+        self.status[ids] = np.asarray(result.status)[rows]
+        if self.work is not None:
+            self.work[ids] = np.asarray(result.work)[rows]
+
+    def _merge(self, number: int, summaries: Any) -> None:
+        if not self._reductions:
+            return
+        # blocks come in any order from an executor, and floating-point sums depend on theirs
+        self._waiting[number] = self._treedef.flatten_up_to(summaries)
+        while self._next in self._waiting:
+            blocks = self._waiting.pop(self._next)
+            pairs = zip(self._reductions, self._merged, blocks, strict=True)
+            self._merged = [r.merge(merged, block) for r, merged, block in pairs]
+            self._next += 1
 
 
 class Sweep:

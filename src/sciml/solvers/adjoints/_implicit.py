@@ -15,8 +15,8 @@ from ..control._pid import Tolerances
 from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
 from ..integrate._result import Result
-from ..methods._conserved import check_conserved, conserved_quantities
-from ..methods._implicit_root import steady_root
+from ..roots._conserved import check_conserved, conserved_quantities
+from ..roots._implicit_root import steady_root
 from . import _discrete_rule
 from ._abstract import AbstractAdjoint
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Inexact, Real
 
-from ..._model import AbstractPartitioned, AbstractSecondOrder, AbstractSemilinear
+from ..._interfaces._model import AbstractPartitioned, AbstractSecondOrder, AbstractSemilinear
 from ..._types import Args, RealScalarLike, Y
 
 TOLERATED = 1e-3

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ..._event_system import Happened
-from ..._events import Event, Schedule
+from ..._interfaces._event_system import Happened
+from ..._interfaces._events import Event, Schedule
 from ..._jax._shards import sign_of
 from ..._structure_words import first_difference, structure_words
 from ..._types import Args, RealScalarLike, Y

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Array
 
 from ..._checks import concrete, no_instance
-from ..._event_system import AbstractEventSystem
-from ..._events import Event, Schedule
+from ..._interfaces._event_system import AbstractEventSystem
+from ..._interfaces._events import Event, Schedule
 from ..._jax._shards import sign_of
 from ..._types import Args, RealScalarLike, Y
 

@@ -17,13 +17,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
-from ..._event_system import never_of
+from ..._interfaces._event_system import never_of
 from ..._jax._branches import cond
 from ..._jax._vma import match
 from ..._status import Status
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..methods._stepper import AbstractStepper, BoundField, Step, measured_by_state
-from ..methods._wrapped import AbstractWrappedStepper
+from ..methods.around._wrapped import AbstractWrappedStepper
 from ._closed_events import BoundFieldWithEvents, Clock, close_events
 from ._event import Layout, ModelWithEvents
 from ._event_state import (

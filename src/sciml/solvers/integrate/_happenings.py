@@ -7,21 +7,96 @@ the rows of the lanes where it has.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, PyTree
+from jaxtyping import Array, Bool, Int, PyTree
 
-from ..._jax._gathering import Holding
 from ..._jax._loops import while_loop
 from ..._jax._platform import default_platform
+from ..._types import BoolScalarLike, RealScalarLike, Y
 from ...kernels._lanes import Lanes, Unbatched, is_value
+from ..events._closed_events import BoundFieldWithEvents
 from ..events._event_state import EventRecord, EventState, Happening, with_record
-from ..events._quiet_steps import QuietSteps
 from ..events._with_events import WithEvents
+from ..methods._stepper import BoundField, Step
+from ..methods.around._wrapped import AbstractWrappedStepper
 from ._integrator import Integrator, Operands, State, StepRecord
 from ._work import work_of_field
+
+_ROW = 8
+
+
+class Holding(NamedTuple):
+    """The entries of a vector that hold.
+
+    Attributes:
+        rows: The entries in short rows, false beyond the last.
+        until: How many hold in each row and those before it.
+    """
+
+    rows: Bool[Array, " rows columns"]
+    until: Int[Array, " rows"]
+
+    @classmethod
+    def of(cls, holds: Bool[Array, " entries"]) -> "Holding":
+        """Returns those of a vector."""
+        rows = jnp.pad(holds, (0, -holds.shape[0] % _ROW)).reshape(-1, _ROW)
+        return cls(rows, jnp.cumsum(jnp.sum(rows, axis=1, dtype=jnp.int32), dtype=jnp.int32))
+
+    @property
+    def count(self) -> Int[Array, ""]:
+        """How many hold."""
+        return self.until[-1]
+
+    def numbers(self, before: Int[Array, ""], width: int) -> Int[Array, " width"]:
+        """Returns the numbers of the next entries that hold, ascending.
+
+        Args:
+            before: How many that hold are passed over.
+            width: How many numbers to return; where fewer follow, numbers beyond the last entry do, each once.
+        """
+        rows, until = self
+        ordinal = before + jnp.arange(1, width + 1, dtype=jnp.int32)
+        row = jnp.minimum(jnp.searchsorted(until, ordinal).astype(jnp.int32), rows.shape[0] - 1)
+        found = jnp.where(row > 0, until[jnp.maximum(row - 1, 0)], 0)
+        place = jnp.zeros_like(row)
+        for column in range(_ROW - 1):
+            found = found + rows[row, column].astype(jnp.int32)
+            place = place + (found < ordinal).astype(jnp.int32)
+        return jnp.where(ordinal <= self.count, row * _ROW + place, rows.size + ordinal)
+
+
+class QuietSteps(AbstractWrappedStepper):
+    """A method that looks for events, but leaves every step that may have one.
+
+    Attributes:
+        base: The method.
+    """
+
+    base: WithEvents
+
+    transforms_state: ClassVar[bool] = True
+
+    def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
+        """Advances a state from `t` to `t + h`, or says that this is to be left."""
+        assert isinstance(field, BoundFieldWithEvents)
+        step = self.base.step(field, t, h, y, memory)
+        return step._replace(left=self.base.may_come(self.base.attempted(field, t, h, y, step), y.rest.detection))
+
+    def completed(
+        self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, step: Step, good: BoolScalarLike
+    ) -> Step:
+        """Returns the step with what is known of events at its end."""
+        assert isinstance(field, BoundFieldWithEvents)
+        detection = y.rest.detection
+        if not field.clock.given:
+            return step
+        after = self.base.quiet_detection(self.base.attempted(field, t, h, y, step), detection)
+        after = after._replace(stop=jnp.where(good, after.stop, detection.stop))
+        return step._replace(y1=step.y1._replace(rest=step.y1.rest._replace(detection=after)))
+
 
 _FEWEST, _FEWEST_NOISY = 1024, 512
 """With fewer lanes a step of all of them costs less than to gather some; one with noise finds its events at once."""

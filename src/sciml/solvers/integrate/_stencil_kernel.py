@@ -20,7 +20,7 @@ from ...kernels.stencil import NotForKernelsError, StencilRates, StencilUpdate
 from ...kernels.stencil._evolve import evolve_by
 from ...kernels.stencil._select import choose
 from ..methods._stepper import AbstractStepper
-from ..methods._verlet import Verlet
+from ..methods.mechanical._verlet import Verlet
 from ..terms._field import parameters_of
 from ._stencil_stages import OTHER_METHOD, update_of
 

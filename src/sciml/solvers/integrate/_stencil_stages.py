@@ -16,9 +16,9 @@ from typing import Any
 from jaxtyping import Array
 
 from ...kernels.stencil import NotForKernelsError, StencilRates, StencilUpdate
-from ..methods._runge_kutta import RungeKutta
 from ..methods._stepper import AbstractStepper
-from ..methods._verlet import Verlet
+from ..methods.explicit._runge_kutta import RungeKutta
+from ..methods.mechanical._verlet import Verlet
 
 OTHER_METHOD = "its method is not an explicit one of Runge and Kutta or of Verlet"
 """Why other methods are not for kernels."""

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from ..._field_noise import AbstractFieldNoise
+from ..._interfaces._field_noise import AbstractFieldNoise
+from ..._interfaces._stochastic import AbstractStochastic
 from ..._jax._jaxprs import depend_on
 from ..._jax._shards import traced_on_no_mesh
-from ..._stochastic import AbstractStochastic
 from ..._structure_words import first_difference, structure_words
 from ..._types import Args, RealScalarLike, Y
 from ..linear._dependencies import pattern_of

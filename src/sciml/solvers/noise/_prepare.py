@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._checks import check_key, concrete
-from ..._reactions import AbstractReactions
-from ..._stochastic import AbstractStochastic, check_noise
+from ..._interfaces._reactions import AbstractReactions
+from ..._interfaces._stochastic import AbstractStochastic, check_noise
 from ..._types import Args, Y
 from .._plan import Plan, Times
 from .._request import Interval, Request
@@ -18,7 +18,7 @@ from ..adjoints import AbstractAdjoint
 from ..events._event import GivenEvents
 from ..methods.jumps._abstract import CONTROL, AbstractReactionStepper, ReactionsWithKey
 from ..methods.jumps._gillespie import Gillespie
-from ..methods.stochastic._read_diffrax import default_solver, stiff_solver, stochastic_stepper
+from ..methods.stochastic._stochastic_runge_kutta import default_solver, stiff_solver, stochastic_stepper
 from ._brownian import DEPTH, AbstractBrownian, BrownianPath, CountedSteps
 from ._closed_noise import ModelWithNoise, is_elementwise, shape_of
 from ._random_bits import words_of

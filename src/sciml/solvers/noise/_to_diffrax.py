@@ -7,7 +7,7 @@ import jax
 import lineax as lx
 from jaxtyping import Array, PyTree
 
-from ..._field_noise import AbstractFieldNoise
+from ..._interfaces._field_noise import AbstractFieldNoise
 from ..._types import Args, RealScalarLike, Y
 from ._closed_noise import ModelWithNoise, diffusion_of, drift_for, shape_of
 

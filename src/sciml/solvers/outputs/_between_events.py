@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
 from ..._checks import check_saved_times, check_state
-from ..._events import Schedule
+from ..._interfaces._events import Schedule
 from ..._jax._branches import switch
 from ..._jax._loops import scan
 from ..._jax._members_apart import members_apart

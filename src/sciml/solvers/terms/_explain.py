@@ -9,10 +9,10 @@ import jax
 import numpy as np
 
 from ..._checks import check_call
-from ..._delayed import AbstractDelayed
-from ..._reactions import AbstractReactions
+from ..._interfaces._delayed import AbstractDelayed
+from ..._interfaces._reactions import AbstractReactions
+from ..._interfaces._stochastic import AbstractStochastic
 from ..._source_lines import is_internal, is_library, is_own
-from ..._stochastic import AbstractStochastic
 
 
 def check_callable(model: Any) -> None:

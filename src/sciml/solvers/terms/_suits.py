@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..._model import AbstractSecondOrder
+from ..._interfaces._model import AbstractSecondOrder
 from ..._source_lines import is_internal, is_library, is_own
 from ..._structure_words import structure_words
 from ..._types import Y

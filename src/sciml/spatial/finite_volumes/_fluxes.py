@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._conservation_law import AbstractConservationLaw, over_components
+from ..._interfaces._conservation_law import AbstractConservationLaw, over_components
 from ..._parameters import Parameter, parameter
 
 

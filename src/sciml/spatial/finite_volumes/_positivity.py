@@ -16,7 +16,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._conservation_law import AbstractConservationLaw, over_components
+from ..._interfaces._conservation_law import AbstractConservationLaw, over_components
 from ..._jax._barrier import held_back
 
 _SHARE = 1e-6

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..._checks import concrete
-from ..._conservation_law import AbstractConservationLaw
+from ..._interfaces._conservation_law import AbstractConservationLaw
 from ..._jax._largest import largest
 from ..._types import Args, RealScalarLike
 from .._abstract_grid import AbstractGrid

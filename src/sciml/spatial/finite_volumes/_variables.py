@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ..._conservation_law import AbstractConservationLaw
+from ..._interfaces._conservation_law import AbstractConservationLaw
 from ._reconstruction import AbstractReconstruction
 
 

@@ -3,7 +3,7 @@
 import equinox as eqx
 from jaxtyping import PyTree
 
-from ..._horizon import Horizon
+from ..._interfaces._horizon import Horizon
 from ..._status import Status
 from ._history import TrainingHistory
 

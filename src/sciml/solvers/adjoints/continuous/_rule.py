@@ -15,11 +15,11 @@ from ...integrate._abstract import AbstractLoop
 from ...integrate._batching import Batch
 from ...integrate._integrator import Integrator, Operands
 from ...integrate._result import Result
-from ...methods._admissible import Within
-from ...methods._esdirk import ESDIRK
-from ...methods._history import WithHistory
-from ...methods._projection import Projected
-from ...methods._rosenbrock import Rosenbrock
+from ...methods.around._admissible import Within
+from ...methods.around._history import WithHistory
+from ...methods.around._projection import Projected
+from ...methods.implicit._esdirk import ESDIRK
+from ...methods.implicit._rosenbrock import Rosenbrock
 from ...terms._split_field import SplitField
 from .._discrete_rule import (
     IN_FORWARD_MODE,

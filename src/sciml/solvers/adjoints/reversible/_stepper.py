@@ -32,8 +32,8 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ...._types import RealScalarLike, Y
-from ...methods._runge_kutta import RungeKutta
 from ...methods._stepper import BoundField, Step
+from ...methods.explicit._runge_kutta import RungeKutta
 from ._pair_state import AbstractPairStepper, Pair
 
 

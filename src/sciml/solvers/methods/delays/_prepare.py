@@ -8,10 +8,10 @@ import numpy as np
 from jaxtyping import Array
 
 from ...._checks import concrete
-from ...._delayed import AbstractDelayed
+from ...._interfaces._delayed import AbstractDelayed
 from ..._request import Interval, Request
 from ...adjoints import AbstractAdjoint
-from .._runge_kutta import from_diffrax
+from ..explicit._runge_kutta import from_diffrax
 from ._method_of_steps import _RETURNS, DelayedFrom, MethodOfSteps
 
 _MOST = 100_000

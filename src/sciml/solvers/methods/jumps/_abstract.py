@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree, UInt32
 
+from ...._interfaces._reactions import AbstractReactions
 from ...._jax._ad_modes import not_differentiated
 from ...._jax._vma import match
-from ...._reactions import AbstractReactions
 from ...._status import Status
 from ...._types import Args, RealScalarLike
 from ...control._pid import Control, Norm, Tolerances

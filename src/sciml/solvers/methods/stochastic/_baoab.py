@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ...._langevin import Langevin
+from ...._interfaces._langevin import Langevin
 from ...._types import Args, RealScalarLike
 from ...noise._closed_noise import BoundNoisyField, ModelWithNoise, close_noise
 from ._abstract import AbstractStochasticStepper

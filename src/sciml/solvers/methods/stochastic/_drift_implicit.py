@@ -15,9 +15,9 @@ from jaxtyping import Array, PyTree
 from ...._types import Args, RealScalarLike, Y
 from ...linear._structured_field import BoundStructuredField
 from ...noise._closed_noise import BoundNoisyField, NoisyField
-from .._collocation import AbstractCollocation, Collocation, Made, collocation
 from .._ravel import flattened, unflattened
 from .._stepper import Step
+from ..implicit._collocation import AbstractCollocation, Collocation, Made, collocation
 from ._abstract import AbstractStochasticStepper, plus, scaled
 
 

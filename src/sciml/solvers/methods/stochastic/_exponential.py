@@ -27,10 +27,10 @@ from ...._types import Args, BoolScalarLike, RealScalarLike, Y
 from ...control._pid import Norm, Tolerances
 from ...noise._closed_noise import BoundNoisyField, NoisyField
 from ...terms._split_field import with_tables
-from .._etdrk import ETD1
-from .._exponential_rk import Exponential
-from .._modal import dtype_in, times
-from .._phi_functions import phi
+from ..split._etdrk import ETD1
+from ..split._exponential_rk import Exponential
+from ..split._modal import dtype_in, times
+from ..split._phi_functions import phi
 from ._abstract import AbstractStochasticStepper
 from ._structured import close_structured_noise, noise_of, rest_with_correction, state_of
 

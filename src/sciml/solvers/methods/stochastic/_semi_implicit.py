@@ -17,7 +17,7 @@ from ...._checks import concrete
 from ...._types import Args, BoolScalarLike, RealScalarLike, Y
 from ...control._pid import Norm, Tolerances
 from ...noise._closed_noise import BoundNoisyField
-from .._additive_rk import Additive, ImplicitExplicit
+from ..split._additive_rk import Additive, ImplicitExplicit
 from ._abstract import AbstractStochasticStepper, plus, scaled
 from ._structured import close_structured_noise, noise_of, rest_with_correction, state_of
 

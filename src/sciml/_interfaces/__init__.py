@@ -1,0 +1,1 @@
+"""The types that a model may have: solvers read them, models implement them."""

@@ -1,0 +1,156 @@
+"""Equations whose rate depends on the state some time ago."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from .._checks import check_call, concrete, no_instance
+from .._types import Args, RealScalarLike, Y
+
+
+class AbstractDelayed(eqx.Module):
+    r"""A delay equation whose parameters are its leaves.
+
+    $$\dot y(t) = f(t, y(t), y(t - \tau_1), \ldots, y(t - \tau_k))$$
+
+    A model of one's own has its delays, its rate and the state before the start; `Delayed` makes one from functions.
+    `sciml.solve(model, y0)` solves it.
+
+    Attributes:
+        delays: $\tau$, positive numbers, a scalar or an array of shape `(delays,)`.
+        kept: How many of the last steps are kept; see `Delayed`.
+
+    Example:
+        ```python
+        import equinox as eqx
+        import jax
+        import jax.numpy as jnp
+        import sciml
+
+        class Shower(sciml.AbstractDelayed):
+            gain: jax.Array = eqx.field(converter=sciml.parameter)
+            delays: jax.Array = eqx.field(default=1.0, converter=sciml.parameter)
+            kept = 64
+
+            def rate(self, t, y, delayed, args):
+                return -self.gain * delayed[0]
+
+            def before(self, t, args):
+                return jnp.ones(())
+
+        end = lambda gain: sciml.solve(Shower(gain), 1.0, t0=0.0, t1=20.0, dt=0.125).ys[-1]
+        assert abs(end(1.0)) < 0.05 < 1.0 < abs(end(2.0))  # beyond pi / 2 it never settles
+        ```
+    """
+
+    delays: eqx.AbstractVar[Any]
+    kept: eqx.AbstractVar[int]
+
+    @property
+    def history_jumps(self) -> Array:
+        """The times before the start at which the history jumps, of shape `(jumps,)`; by default none."""
+        found = getattr(self, "jumps", None)
+        return jnp.zeros((0,)) if found is None else found
+
+    @abc.abstractmethod
+    def rate(self, t: RealScalarLike, y: Y, delayed: tuple[Y, ...], args: Args) -> PyTree:
+        """Returns $f$, with the structure, shapes and dtypes of `y`; `delayed` has one past state for each delay."""
+
+    @abc.abstractmethod
+    def before(self, t: RealScalarLike, args: Args) -> PyTree:
+        """Returns the state at a time before the start."""
+
+
+class Delayed(AbstractDelayed):
+    r"""A delay equation, $\dot y(t) = f(t, y(t), y(t - \tau_1), \ldots, y(t - \tau_k))$, with constant delays.
+
+    `sciml.solve` takes it with an explicit Runge-Kutta method. Past states are interpolated between the steps taken,
+    to the fourth order of the step, and no step is longer than the shortest delay. With steps chosen by the error
+    they end where the start of the solve comes back, at $t_0$ and sums of delays, since derivatives jump there; with
+    fixed steps take a `dt` that divides the delays. A history that jumps itself needs `jumps`.
+
+    Attributes:
+        field: $f$, a function `field(t, y, delayed, args)`, where `delayed` is a tuple of past states, one for each
+            delay, or with one delay that is a scalar the past state itself.
+        delays: $\tau$, positive numbers, a scalar or an array of shape `(delays,)`. They may be traced, and be
+            differentiated by.
+        history: The state before the start, a function `history(t, args)`, or a constant state.
+        kept: How many of the last steps are kept; with fixed steps as many as it takes, where `dt` and the delays are
+            known. What lies farther back ends a solve with `Status.history_too_short`.
+        jumps: The times before the start at which the history, or a derivative of it, jumps; a number or an array of
+            shape `(jumps,)`. Steps end where a jump comes back, after each sum of delays, with fixed steps too. Jumps
+            may be traced, and be differentiated by. A jump from the history to `y0` at the start is known without them.
+
+    Raises:
+        TypeError: If the field is no function, or the delays are not numbers.
+        ValueError: If the delays are no positive numbers, or `kept` is none.
+
+    Source:
+        A. Bellen, M. Zennaro, Numerical Methods for Delay Differential Equations, Oxford (2003).
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        model = sciml.Delayed(lambda t, y, past, args: -past, 1.0, history=1.0)
+        sol = sciml.solve(model, 1.0, t0=0.0, t1=3.0, dt=0.125, saveat=jnp.array([1.0, 2.0, 3.0]))
+        assert jnp.allclose(sol.ys, jnp.array([0.0, -1 / 2, -1 / 6]), atol=1e-5)
+        ```
+    """
+
+    field: Callable[..., Y]
+    delays: Array
+    history: Any
+    kept: int = eqx.field(static=True)
+    jumps: Array | None = None
+
+    def __init__(self, field: Any, delays: Any, history: Any, kept: int = 64, jumps: Any = None):
+        self.field, self.delays, self.history, self.kept = field, _as_delays(delays), history, kept
+        self.jumps = None if jumps is None else jnp.atleast_1d(jnp.asarray(jumps, float))
+
+    def __check_init__(self):
+        if not callable(self.field):
+            raise TypeError(f"`field` must be a function `field(t, y, delayed, args)`, but {no_instance(self.field)}.")
+        check_call(self.field, "field(t, y, delayed, args)", "`field`")
+        if self.delays.ndim > 1 or self.delays.size == 0:
+            raise ValueError(f"`delays` must be a number or of shape `(delays,)`, but have {self.delays.shape}.")
+        if concrete(self.delays) and not np.all((np.asarray(self.delays) > 0) & np.isfinite(np.asarray(self.delays))):
+            raise ValueError(f"`delays` must be positive, but are {self.delays}.")
+        if self.jumps is not None and (self.jumps.ndim > 1 or self.jumps.size == 0):
+            raise ValueError(f"`jumps` must be a number or of shape `(jumps,)`, but have {self.jumps.shape}.")
+        if isinstance(self.kept, bool) or not isinstance(self.kept, int) or self.kept < 4:
+            raise ValueError(f"`kept` must be an integer, 4 or more, but is {self.kept!r}.")
+
+    def rate(self, t: RealScalarLike, y: Y, delayed: tuple[Y, ...], args: Args) -> PyTree:
+        """Returns $f$ with the past states, one for each delay."""
+        return self.field(t, y, delayed[0] if self.delays.ndim == 0 else delayed, args)
+
+    def before(self, t: RealScalarLike, args: Args) -> PyTree:
+        """Returns the state at a time before the start."""
+        return self.history(t, args) if callable(self.history) else self.history
+
+
+def _as_delays(delays: Any) -> Array:
+    """Returns delays as an array.
+
+    Raises:
+        TypeError: If they are not numbers.
+    """
+    if any(callable(x) for x in jax.tree.leaves(delays)):
+        raise TypeError(
+            f"`delays` must be constant, a number or an array of shape `(delays,)`, but {no_instance(delays)}. Delays "
+            "that depend on the time or on the state are not supported."
+        )
+    try:
+        return jnp.asarray(delays, float)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"`delays` must be a number or an array of shape `(delays,)`, but is {delays!r:.60}."
+        ) from error

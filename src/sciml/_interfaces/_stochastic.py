@@ -1,0 +1,180 @@
+"""Models with noise: a drift and a diffusion."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import PyTree
+
+from .._checks import check_call, no_instance
+from .._types import Args, RealScalarLike, Y
+from ._field_noise import AbstractFieldNoise
+
+NOISES = ("diagonal", "scalar", "additive", "general")
+INTERPRETATIONS = ("ito", "stratonovich")
+
+
+class AbstractStochastic(eqx.Module):
+    r"""A stochastic differential equation, $dy = f(t, y) \, dt + g(t, y) \, dW$.
+
+    A model of one's own has a drift, a diffusion, and says by `noise` what its diffusion returns; `Stochastic` makes
+    one from two functions. `sciml.solve(model, y0, key=...)` solves it.
+
+    Attributes:
+        noise: What `diffusion` returns; see `Stochastic`.
+        interpretation: "ito", or "stratonovich" where a model says so.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import sciml
+
+        class Noisy(sciml.AbstractStochastic):
+            rate: jnp.ndarray
+            noise = "additive"
+
+            def drift(self, t, y, args):
+                return -self.rate * y
+
+            def diffusion(self, t, y, args):
+                return 0.1 * jnp.ones_like(y)
+
+        model = Noisy(jnp.array(2.0))
+        sol = sciml.solve(model, jnp.ones(3), t0=0.0, t1=1.0, dt=0.01, key=jax.random.key(0))
+        assert sol.ys.shape == (1, 3)
+        ```
+    """
+
+    noise: eqx.AbstractVar[Any]
+
+    @property
+    def interpretation(self) -> str:
+        """In what sense the integral over the noise is meant."""
+        return "ito"
+
+    @property
+    def without_noise(self) -> Callable[[RealScalarLike, Y, Args], Y]:
+        """The equation without its noise, a model: methods for stiff equations read its structure."""
+        return _Drift(self)
+
+    @abc.abstractmethod
+    def drift(self, t: RealScalarLike, y: Y, args: Args) -> Y:
+        """Returns $f(t, y)$, with the structure, shapes and dtypes of `y`."""
+
+    @abc.abstractmethod
+    def diffusion(self, t: RealScalarLike, y: Y, args: Args) -> PyTree:
+        """Returns $g(t, y)$, with the structure of `y` and the shapes that `noise` asks for."""
+
+
+class Stochastic(AbstractStochastic):
+    r"""A stochastic differential equation from two functions, $dy = f(t, y) \, dt + g(t, y) \, dW$.
+
+    What $W$ is says `noise`:
+
+    - "diagonal": $g$ is like $y$, and each element has a Brownian motion of its own.
+    - "scalar": $g$ is like $y$, and there is one Brownian motion for all of it.
+    - "general": $g$ has one axis more, the last, over any number of Brownian motions: $dy_i = \ldots + g_{ij} dW_j$.
+    - "additive": $g$ does not depend on $y$, and is like it or has one axis more. Methods for additive noise are more
+      accurate.
+    - A `sciml.spatial.WhiteNoise`, a `sciml.spatial.ColouredNoise` or another `sciml.AbstractFieldNoise`: $g$ is like
+      $y$ or a number, and the Brownian motions are those of the points of a field.
+
+    Attributes:
+        noise: One of these.
+        without_noise: The drift, as it was given. One that is an `AbstractSplit` or an `AbstractSemilinear` has the
+            methods for stiff noise: `sciml.solvers.SemiImplicitEuler` and `sciml.solvers.StochasticETD1`.
+        interpretation: In what sense $g \, dW$ is meant, "ito" or "stratonovich"; the same thing for additive noise.
+            A method that solves in the other sense is given the drift that makes up for it,
+            $f \mp \tfrac12 \sum_j (\partial_y g_j) g_j$.
+
+    Raises:
+        TypeError: If drift or diffusion is no function.
+        ValueError: If `noise` or `interpretation` is none of these.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        import sciml
+
+        growth = sciml.Stochastic(lambda t, y, args: 0.1 * y, lambda t, y, args: 0.2 * y)
+        keys = jax.random.split(jax.random.key(0), 1000)
+        end = jax.vmap(lambda key: sciml.solve(growth, 1.0, t0=0.0, t1=1.0, dt=0.05, key=key).ys[-1])(keys)
+        assert abs(end.mean() - jnp.exp(0.1)) < 0.03
+        ```
+    """
+
+    _drift: Callable
+    _diffusion: Callable
+    _word: Any = eqx.field(static=True)
+    _field_noise: AbstractFieldNoise | None
+    _interpretation: str = eqx.field(static=True)
+
+    def __init__(
+        self,
+        drift: Any,
+        diffusion: Any,
+        *,
+        noise: Any = "diagonal",
+        interpretation: str = "ito",
+    ):
+        for name, value in (("drift", drift), ("diffusion", diffusion)):
+            if not callable(value):
+                raise TypeError(f"`{name}` must be a function `{name}(t, y, args)`, but {no_instance(value)}.")
+            check_call(value, f"{name}(t, y, args)", f"`{name}`")
+        of_field = isinstance(noise, AbstractFieldNoise)
+        self._drift, self._diffusion, self._interpretation = drift, diffusion, interpretation
+        self._word, self._field_noise = (None, noise) if of_field else (noise, None)
+
+    def __check_init__(self):
+        check_noise(self)
+
+    @property
+    def noise(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """What the Brownian motions are."""
+        return self._word if self._field_noise is None else self._field_noise
+
+    @property
+    def without_noise(self) -> Callable[[RealScalarLike, Y, Args], Y]:
+        """The drift."""
+        return self._drift
+
+    @property
+    def interpretation(self) -> str:
+        """In what sense the integral over the noise is meant."""
+        return self._interpretation
+
+    def drift(self, t: RealScalarLike, y: Y, args: Args) -> Y:
+        """Returns $f(t, y)$."""
+        return self._drift(t, y, args)
+
+    def diffusion(self, t: RealScalarLike, y: Y, args: Args) -> PyTree:
+        """Returns $g(t, y)$."""
+        return self._diffusion(t, y, args)
+
+
+class _Drift(eqx.Module):
+    """The drift of a model."""
+
+    model: AbstractStochastic
+
+    def __call__(self, t: RealScalarLike, y: Y, args: Args) -> Y:
+        return self.model.drift(t, y, args)
+
+
+def check_noise(model: AbstractStochastic) -> None:
+    """Checks the words of a model.
+
+    Raises:
+        ValueError: If one is none of those that there are.
+    """
+    if not isinstance(model.noise, AbstractFieldNoise) and model.noise not in NOISES:
+        raise ValueError(
+            f"`noise` must be one of {', '.join(map(repr, NOISES))}, or noise of a field such as "
+            f"`sciml.spatial.WhiteNoise(grid)`, but is {model.noise!r}."
+        )
+    if model.interpretation not in INTERPRETATIONS:
+        words = ", ".join(map(repr, INTERPRETATIONS))
+        raise ValueError(f"`interpretation` must be one of {words}, but is {model.interpretation!r}.")

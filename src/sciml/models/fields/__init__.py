@@ -1,0 +1,1 @@
+"""Reaction, diffusion, drift, phases and patterns on a grid."""

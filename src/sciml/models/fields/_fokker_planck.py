@@ -1,0 +1,290 @@
+"""The equation of Fokker and Planck: the density of what drifts down a potential and diffuses."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..._checks import check_real
+from ..._interfaces._model import AbstractSplit
+from ..._jax._vma import promote
+from ..._parameters import Parameter, parameter, with_dtype
+from ..._types import Args, RealScalarLike
+from ...spatial import AbstractGrid, Boundaries, Dirichlet, Extrapolate, Neumann, Periodic, Robin
+from ...spatial._boundaries import as_boundary
+from ...spatial.elliptic._faces import Faces
+from ...spatial.elliptic._solve import solve_couplings
+from ...spatial.geometry import _metric
+from ...spatial.geometry._exchange import beyond, conductances
+from ...spatial.geometry._flux_form import ends, strip, surface_of
+from ...spatial.geometry._immersed import beside
+from ._drift_fluxes import drifted, geometric_mean, weights
+
+
+class FokkerPlanck(AbstractSplit):
+    r"""The density of particles in a potential, each pushed around by noise.
+
+    $$\partial_t u = \nabla \cdot (u \nabla V + D \nabla u)$$
+
+    It is the density of $dx = -\nabla V\, dt + \sqrt{2 D}\, dW$. The fluxes are those of Scharfetter and Gummel, which
+    Chang and Cooper found for this equation: the integral of the density is conserved to rounding where nothing flows
+    through the sides, the law $e^{-V / D}$ is stationary to rounding on every grid (`stationary`), and a density that
+    is positive stays so, in explicit Euler's and strong-stability-preserving steps of at most `2 / spectral_radius` and
+    in backward Euler's of any length. Solutions are of second order.
+
+    In several dimensions the implicit part needs $e^{-V / D}$ as numbers: $V$ may vary by some 80 times $D$ in float32,
+    700 times in float64. The model is linear. Implicit-explicit methods, which `solve` takes, have all
+    of it as the implicit part.
+
+    At a side `Neumann(0.0)` reflects and `Dirichlet(0.0)` absorbs; `Neumann(s)` lets $D s$ in per area,
+    `Robin(a, 1.0)` lets $D a u$ out. The grid may be an `sciml.spatial.OrthogonalGrid`, and a body in it reflects.
+
+    With a `sciml.parallel.Domain` for its boundary, rates take one exchange with the neighbours. Implicit systems are
+    gathered: every device solves all of one, and keeps its block, so that only explicit methods save time and memory.
+
+    Good values: a potential `x**4 / 4 - x**2 / 2`, `diffusivity=0.1`, a box from -2 to 2 with `Neumann(0.0)`, time from
+    0 to 20.
+
+    Attributes:
+        boundary: The conditions at the sides.
+        potential: $V$, an array over the grid.
+        diffusivity: $D$, positive, in the unit of $V$ where the mobility is one.
+
+    Args:
+        grid: The grid.
+        boundary: The conditions at the sides: `Periodic`, `Neumann`, `Dirichlet` or `Robin`, or a
+            `sciml.parallel.Domain` that has them.
+        potential: $V$: an array over the grid, or a function of the coordinates.
+        diffusivity: $D$, a number.
+
+    Raises:
+        ValueError: If the potential does not have the grid's shape, or $D$ is no number.
+        TypeError: If a condition is another, or a body does not reflect.
+
+    Source:
+        H. Risken, The Fokker-Planck Equation, Springer, 1989; J. S. Chang and G. Cooper, J. Comput. Phys. 6:1, 1970.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+        from sciml.models import FokkerPlanck
+        from sciml.spatial import Grid, Neumann
+
+        grid = Grid(64, -2.0, 2.0)
+        model = FokkerPlanck(grid, Neumann(0.0), lambda x: x**4 / 4 - x**2 / 2, diffusivity=0.1)
+        left = jnp.where(grid.centers[0] < 0, 0.5, 0.0)  # all in one of two wells
+        sol = sciml.solve(model, left, t0=0.0, t1=5.0, dt=0.1)
+        assert abs(grid.integrate(sol.ys[-1]) - 1.0) < 1e-5
+        assert jnp.max(jnp.abs(model(0.0, model.stationary(), None))) < 1e-4
+        ```
+    """
+
+    boundary: Any
+    potential: Parameter
+    diffusivity: Parameter
+
+    def __init__(
+        self, grid: AbstractGrid, boundary: Any, potential: Array | Callable[..., Array], diffusivity: Any = 1.0
+    ):
+        self.boundary = as_boundary(grid, boundary)
+        conditions = self._conditions
+        if not isinstance(conditions, Boundaries):
+            raise TypeError(
+                "`FokkerPlanck(boundary=...)` must be conditions, or a `Domain` that has them: give it "
+                f"`boundary=Boundaries(grid, ...)`; got {type(conditions).__name__}."
+            )
+        for pair in conditions.sides:
+            for side in pair:
+                if not isinstance(side, Periodic | Neumann | Dirichlet | Robin):
+                    raise TypeError(
+                        f"a condition of `FokkerPlanck` must be Periodic(), Neumann(slope), Dirichlet(value) or "
+                        f"Robin(a, b, c), but is {side!r}."
+                    )
+        check_insulating(conditions, "FokkerPlanck")
+        if conditions.grid != grid:
+            raise ValueError(f"`boundary` is that of another grid, {conditions.grid}, than {grid}.")
+        if conditions.shape != grid.shape:
+            raise ValueError(
+                "`FokkerPlanck` has its unknowns at centres: give the conditions, or `Boundaries` at centres."
+            )
+        values = jnp.broadcast_to(potential(*grid.centers), grid.shape) if callable(potential) else potential
+        self.potential, self.diffusivity = parameter(values), parameter(diffusivity)
+        if self.potential.shape != grid.shape:
+            raise ValueError(f"`potential` must have the grid's shape {grid.shape}, but has {self.potential.shape}.")
+        if self.diffusivity.ndim:
+            raise ValueError(f"`diffusivity` must be a number, but has shape {self.diffusivity.shape}.")
+
+    @property
+    def _split(self) -> bool:
+        """Whether its boundary is a `Domain`."""
+        return not isinstance(self.boundary, Boundaries)
+
+    @property
+    def _conditions(self) -> Any:
+        """The conditions of the whole grid."""
+        return self.boundary.boundary if self._split else self.boundary
+
+    @property
+    def _whole(self) -> "FokkerPlanck":
+        """The model on one device."""
+        return eqx.tree_at(lambda m: m.boundary, self, self._conditions)
+
+    def __call__(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
+        """Returns the time derivative; `t` and `args` go to boundary values that are functions."""
+        check_real(y, self)
+        p = with_dtype(self, y.dtype)
+        return p._rate(p.boundary.pad(y, 1, t=t, args=args))
+
+    def _rate(self, padded: Array) -> Array:
+        around = self._around()
+        if self._split:
+            for axis in range(self.boundary.grid.ndim):  # of what all devices hold: no message
+                first = jnp.moveaxis(around, axis, 0)
+                around = jnp.moveaxis(self.boundary.along(first, axis), 0, axis)
+        return drifted(self.boundary, self.boundary.grid, padded, around, self.diffusivity)
+
+    def _around(self) -> Array:
+        """The potential with ghost cells: level beyond walls that reflect, so that there is no force towards them."""
+
+        def side(x: Any) -> Any:
+            return x if isinstance(x, Periodic) else Extrapolate() if isinstance(x, Dirichlet) else Neumann(0.0)
+
+        sides = tuple((side(a), side(b)) for a, b in self._conditions.sides)
+        return eqx.tree_at(lambda b: b.sides, self._conditions, sides).pad(self.potential, 1)
+
+    def stationary(self) -> Float[Array, "..."]:
+        r"""Returns the density $e^{-V / D}$ with the integral one, which is at rest where no side absorbs."""
+        if self._split:
+            return self.boundary.part(self._whole.stationary())
+        lowest = jnp.min(self.potential)
+        shares = jnp.exp((lowest - self.potential) / self.diffusivity)
+        if self.boundary.body is not None:
+            shares = jnp.where(self.boundary.body.fluid, shares, 0)
+        return shares / self.boundary.grid.integrate(shares)
+
+    def free_energy(self, y: Float[Array, "*grid"]) -> Float[Array, ""]:
+        r"""Returns $\int u V + D\, u \ln u$, which never grows where nothing flows through the sides.
+
+        Args:
+            y: A density.
+        """
+        p = with_dtype(self, y.dtype)
+        entropy = jnp.where(y > 0, y * jnp.log(jnp.where(y > 0, y, 1.0)), 0.0)
+        if not p._split:
+            return p.boundary.grid.integrate(y * p.potential + p.diffusivity * entropy)
+        volumes = jnp.broadcast_to(p.boundary.grid.volumes().astype(y.dtype), p.potential.shape)
+        volumes, potential = p.boundary.part(volumes), p.boundary.part(p.potential)
+        return p.boundary.sum((y * potential + p.diffusivity * entropy) * volumes)
+
+    def stiff(self, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
+        """Returns drift and diffusion, with zero at the walls."""
+        del args
+        p = with_dtype(self, y.dtype)
+        return p._rate(p.boundary.homogeneous().pad(y, 1))
+
+    def rest(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
+        """Returns what values at the walls add."""
+        return self(t, jnp.zeros_like(y), args)
+
+    def solve_shifted(self, shift: RealScalarLike, right: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
+        r"""Returns the solution of $(1 - \tau A) u = r$: in one dimension by elimination, or else by multigrid.
+
+        The system is symmetric for $g$ with $u = e^{-V / 2 D} g$, and for $w$ with $u = e^{-V / D} w$. Elimination
+        takes the first, of which no number is far from the others; multigrid the second, whose residual is one of $u$.
+        """
+        p, ndim = with_dtype(self, right.dtype), self.boundary.grid.ndim
+        if p._split:
+            right = p.boundary.whole(right)
+            return p.boundary.part(promote((p._whole, right))[0].solve_shifted(shift, right, args))
+        del args
+        half = (p.potential - jnp.min(p.potential)) / (2 * p.diffusivity)
+        matrix = p._symmetric(jnp.asarray(shift, right.dtype))
+        inner, outer = (half, -half) if ndim == 1 else (jnp.zeros_like(half), -2 * half)
+        if ndim > 1:
+            matrix = _scaled(matrix, half)
+        volumes = _metric.volumes(p.boundary.grid)
+        conserves = all(isinstance(side, Periodic | Neumann) for pair in p.boundary.sides for side in pair)
+
+        def solve(r: Array) -> Array:
+            u = solve_couplings(matrix, _metric.times(jnp.exp(inner) * r, ndim, volumes)) * jnp.exp(outer)
+            body = p.boundary.body
+            u = u if body is None else jnp.where(body.fluid, u, r)
+            # what the solve misses of the integral, so that it is kept to rounding
+            return u + p.stationary() * p.boundary.grid.integrate(r - u) if conserves else u
+
+        for _ in range(right.ndim - ndim):
+            solve = jax.vmap(solve)
+        return solve(right)
+
+    def _symmetric(self, shift: Array) -> Faces:
+        """The matrix of `solve_shifted`, integrated over cells."""
+        boundary, grid, kind = self.boundary, self.boundary.grid, shift.dtype
+        ghosts = boundary.homogeneous().pad(jnp.ones(grid.shape, kind), 1)
+        around = self._around()
+        couplings = []
+        reaction = _metric.times(jnp.ones(grid.shape, kind), grid.ndim, _metric.volumes(grid))
+        for axis in range(grid.ndim):
+            n = grid.shape[axis]
+            low, high = ends(strip(around, axis, grid.ndim), axis, grid.ndim)
+            rate = (high - low) / self.diffusivity
+            k = conductances(boundary, axis, kind) * (shift * self.diffusivity)
+            down, up = (k * x for x in weights(rate))
+            between = k * geometric_mean(rate)
+            faces = surface_of(boundary, axis, kind)
+            if faces is not None:
+                down, up, between = (jnp.where(faces.open, x, 0) for x in (down, up, between))
+            if not boundary.periodic[axis]:
+                # a ghost cell is a multiple of the first one, and a part of what leaves comes back from it
+                first, last = (beyond(ghosts, axis, end) for end in (0, 1))
+                down = _at_end(down, axis, n, up, last)
+                up = _at_end(up, axis, 0, down, first)
+                between = _at_end(_at_end(between, axis, 0, between, 1.0), axis, n, between, 1.0)
+            leaving = jax.lax.slice_in_dim(down, 1, n + 1, axis=axis) + jax.lax.slice_in_dim(up, 0, n, axis=axis)
+            held = jax.lax.slice_in_dim(between, 1, n + 1, axis=axis) + jax.lax.slice_in_dim(between, 0, n, axis=axis)
+            reaction = reaction + leaving - held
+            couplings.append(between)
+        return Faces(grid.shape, boundary.periodic, tuple(couplings), reaction)
+
+    def spectral_radius(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
+        """Returns a bound on the modulus of the Jacobian's eigenvalues, twice the rate at which a cell can empty."""
+        del t, args
+        p = with_dtype(self, y.dtype)._whole
+        grid = p.boundary.grid
+        rates = p._symmetric(jnp.ones((), y.dtype)).diagonal()
+        rates = _metric.times(rates, grid.ndim, _metric.inverse(_metric.volumes(grid))) - 1
+        return 2 * jnp.max(rates)
+
+    def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
+        """Returns the lower end of the eigenvalues, which are real, by which `sciml.solve` knows stable steps."""
+        return -self.spectral_radius(t, y, args)
+
+
+def check_insulating(boundary: Any, name: str) -> None:
+    """Checks that nothing flows through the surface of a body.
+
+    Raises:
+        TypeError: If it is not `Neumann`.
+    """
+    body = getattr(boundary, "body", None)
+    if body is not None and not body.insulates:
+        raise TypeError(f"nothing flows through a body in `{name}`: its condition must be Neumann(0.0).")
+
+
+def _scaled(matrix: Faces, half: Array) -> Faces:
+    r"""The matrix with its rows and columns times $e^{-V / 2 D}$."""
+    diagonal, couplings = matrix.diagonal() * jnp.exp(-2 * half), []
+    for axis, w in enumerate(matrix.couplings):
+        before, after = beside(half, axis, matrix.periodic[axis], half.ndim)
+        couplings.append(w * jnp.exp(-before - after))
+    scaled = Faces(matrix.shape, matrix.periodic, tuple(couplings), jnp.zeros_like(diagonal))
+    return Faces(matrix.shape, matrix.periodic, tuple(couplings), diagonal - scaled.diagonal())
+
+
+def _at_end(x: Array, axis: int, place: int, back: Array, share: Any) -> Array:
+    """What leaves through the face at an end, less what comes back."""
+    take = lambda values: jax.lax.slice_in_dim(values, place, place + 1, axis=axis)  # noqa: E731
+    return jax.lax.dynamic_update_slice_in_dim(x, take(x) - share * take(back), place, axis)

@@ -1,0 +1,1 @@
+"""Flows: incompressible ones, and conservation laws by finite volumes."""

@@ -1,0 +1,1 @@
+"""Processes with noise."""

@@ -1,0 +1,1 @@
+"""Reactions of well-known names, of concentrations and of single molecules."""

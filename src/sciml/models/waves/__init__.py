@@ -1,0 +1,1 @@
+"""Waves: sound, light, elastic waves, solitons and quantum states."""

@@ -1,0 +1,173 @@
+"""Methods of several steps as the loops run them: the steps before are part of the state.
+
+A gradient repeats a step from its state alone, and what a method of several steps remembers cannot be made from the
+state of one time. So it is put beside it: the pair is a state of a one-step method, which the loops record and every
+discrete adjoint differentiates.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from ...._types import Args, BoolScalarLike, RealScalarLike, Y
+from ...control._pid import Norm, Tolerances
+from ...linear._structured_field import BoundStructuredField
+from ...terms._field import AbstractField
+from ...terms._split_field import SplitField
+from .._stepper import AbstractStepper, BoundField, Step, measured_by_state
+from ._wrapped import AbstractWrappedStepper
+
+
+class HistoryMemory(NamedTuple):
+    """The memory of a method with `history` of which a part can be made anew.
+
+    Attributes:
+        past: What is part of the state.
+        reused: What the next step reuses where it can; None in a step that a gradient repeats, which makes it anew.
+    """
+
+    past: PyTree
+    reused: PyTree
+
+
+def past_of(memory: PyTree) -> PyTree:
+    """Returns what is part of the state."""
+    return memory.past if isinstance(memory, HistoryMemory) else memory
+
+
+def reused_of(memory: PyTree) -> PyTree:
+    """Returns what is not, or None."""
+    return memory.reused if isinstance(memory, HistoryMemory) else None
+
+
+def joined(past: PyTree, reused: PyTree) -> PyTree:
+    """Returns the memory of both."""
+    return past if reused is None else HistoryMemory(past, reused)
+
+
+class History(NamedTuple):
+    """A state, and what the method remembers of the steps before."""
+
+    y: Y
+    past: PyTree
+
+
+class HistoryField(AbstractField):
+    """A closed vector field, which also takes a `History`: what is remembered does not change between steps."""
+
+    def __init__(self, field: AbstractField):
+        self.field = field
+
+    def __call__(self, t: RealScalarLike, y: Any, operands: list) -> Any:
+        """Returns the vector field."""
+        if isinstance(y, History):
+            return History(self.field(t, y.y, operands), jax.tree.map(jnp.zeros_like, y.past))
+        return self.field(t, y, operands)
+
+    def bind(self, operands: list, whole: bool = True) -> BoundField:
+        """Returns the field as a function of time and state, with the structure of its Jacobian where that is known."""
+        base = self.field.bind(operands, whole)
+
+        def bound(t: RealScalarLike, y: Any) -> Any:
+            return self(t, y, operands)
+
+        return BoundStructuredField(bound, base.structure) if isinstance(base, BoundStructuredField) else bound
+
+
+class WithHistory(AbstractWrappedStepper):
+    """A method of several steps as a one-step method of a `History`."""
+
+    base: AbstractStepper
+    history: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleMethodOverride]
+    transforms_state: ClassVar[bool] = True
+    elementwise_dense: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
+        """Returns the model as what the steps need of it, with its operands."""
+        field, operands = self.base.close(model, t, y, args, h)
+        if isinstance(field, SplitField):
+            raise TypeError(
+                f"{type(self.base).__name__} has `history = True` and splits its model; methods of several steps take "
+                "a plain vector field."
+            )
+        return HistoryField(field), operands
+
+    def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
+        """Returns the state with what the method remembers before its first step.
+
+        Raises:
+            TypeError: If what it remembers is not floating-point.
+        """
+        y, found = self.base.prepare(field, t, y)
+        past = jax.tree.map(jnp.asarray, past_of(self.base.init(field, t, y)))
+        wrong = [x.dtype.name for x in jax.tree.leaves(past) if not jnp.issubdtype(x.dtype, jnp.inexact)]
+        if wrong:
+            raise TypeError(
+                f"The memory of a method with `history = True` must be floating-point, since gradients go through it, "
+                f"but that of {type(self.base).__name__} holds {wrong[0]}."
+            )
+        return History(y, past), found
+
+    def init(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
+        """Returns what the method reuses, if anything: what it remembers is part of the state."""
+        return reused_of(self.base.init(field, t, y.y))
+
+    def finish(self, field: BoundField, y: Y) -> Y:
+        """Returns the state alone."""
+        return self.base.finish(field, y.y)
+
+    def starting_step(
+        self,
+        field: BoundField,
+        t: Array,
+        y: Y,
+        direction: Array,
+        span: Array,
+        tolerances: Tolerances,
+        norm: Norm | None = None,
+    ) -> Array:
+        """Returns the size of a first step, positive."""
+        return self.base.starting_step(field, t, y.y, direction, span, tolerances, norm)
+
+    def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
+        """Advances a state with its history from `t` to `t + h`."""
+        step = self.base.step(field, t, h, y.y, joined(y.past, memory))
+        measured = measured_by_state(step, y.y)
+        return step._replace(
+            y1=History(step.y1, past_of(step.memory)), memory=reused_of(step.memory), measured=measured
+        )
+
+    def step_for_vjp(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
+        """Repeats a step: nothing is reused, nor is there anything for the next one."""
+        return self.step(field, t, h, y, None)
+
+    def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
+        """Returns the state at `t + theta * h`, with the history at the end."""
+        return History(self.base.interpolate(theta, h, y0.y, y1.y, dense), y1.past)
+
+    def empty_dense(self, y: Y) -> PyTree:
+        """Returns the dense output of a step that has not been taken."""
+        return self.base.empty_dense(y.y)
+
+
+def with_history(stepper: AbstractStepper) -> AbstractStepper:
+    """Returns a method as the loops run it.
+
+    Raises:
+        TypeError: If it has a history, and members that a one-step method of a `History` cannot have.
+    """
+    if not stepper.history:
+        return stepper
+    inner = stepper
+    while isinstance(inner, AbstractWrappedStepper):
+        inner = inner.base
+    for name in ("step_for_vjp", "longest"):  # of the memory alone, and of the state without it
+        if getattr(type(inner), name) is not getattr(AbstractStepper, name):
+            raise TypeError(
+                f"{type(inner).__name__} has `history = True` and a `{name}` of its own, which is for methods whose "
+                "memory can be made from the state. Leave one of the two out."
+            )
+    return WithHistory(stepper)

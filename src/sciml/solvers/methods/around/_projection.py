@@ -1,0 +1,108 @@
+r"""Steps that keep what the equation conserves.
+
+A step that ends at $y$ is moved, at right angles to the surfaces on which the invariants $g$ are constant, to where
+they are what they were at its start $y_0$: Newton's method for $g(y + G^T \lambda) = g(y_0)$ with $G = g'(y)$. The
+change is of the size of the local error, so the method keeps its order, and its steps are differentiated with it.
+
+Source:
+    E. Hairer, C. Lubich, G. Wanner, Geometric Numerical Integration, section IV.4.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from ...._checks import check_function_of_state
+from ...._jax._vma import match
+from ...._types import RealScalarLike, Y
+from ...linear._written_out import factorised, substituted
+from .._ravel import flattened, unflattened
+from .._stepper import AbstractStepper, BoundField, Step
+from ._wrapped import AbstractWrappedStepper
+
+_ITERATIONS = 2  # from a state within the local error of the surface, whose square is far below rounding
+_MOST = 8
+
+
+class Projected(AbstractWrappedStepper):
+    """A method whose steps end where invariants are what they were.
+
+    Attributes:
+        base: The method.
+        invariants: They, a function of the state.
+    """
+
+    base: AbstractStepper
+    invariants: Callable[[Y], PyTree] = eqx.field(static=True)
+    symmetric: ClassVar[bool] = False
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations of the vector field per step: where a step reuses the end of the last, it is evaluated there."""
+        return self.base.evaluations if self.base.evaluations < 0 else self.base.evaluations + self.base.fsal
+
+    def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
+        """Advances `y` from `t` to `t + h`."""
+        return self._projected(field, t, h, y, self.base.step(field, t, h, y, memory))
+
+    def step_for_vjp(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
+        """Repeats a step such that JAX can differentiate it in reverse mode."""
+        return self._projected(field, t, h, y, self.base.step_for_vjp(field, t, h, y))
+
+    def _projected(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, step: Step) -> Step:
+        y1 = project(self.invariants, y, step.y1)
+        memory = self.base.init(field, t + h, y1) if self.base.fsal and not self.base.history else step.memory
+        return step._replace(y1=y1, memory=memory, error=_at_least(step.error, step.y1, y1))
+
+
+def _at_least(error: Y | None, y: Y, moved: Y) -> Y | None:
+    """Returns the error of a step, of each element at least the distance by which the projection moved it.
+
+    An element at rest has no error of its own, and `positive` would refuse the rounding of the projection.
+    """
+    if error is None:
+        return None
+    return jax.tree.map(lambda e, a, b: jnp.where(jnp.abs(b - a) > jnp.abs(e), b - a, e), error, y, moved)
+
+
+def project(invariants: Callable[[Y], PyTree], y0: Y, y: Y) -> Y:
+    """Returns the state near `y` at which invariants are what they are at `y0`."""
+
+    def values(x: Array) -> Array:
+        leaves = jax.tree.leaves(invariants(unflattened(x, y)))
+        return jnp.concatenate([jnp.asarray(v, x.dtype).reshape(-1) for v in leaves])
+
+    x = flattened(y)
+    wanted = values(flattened(y0))
+    for _ in range(_ITERATIONS):
+        now, back = jax.vjp(values, x)
+        units = match(jnp.eye(wanted.shape[0], dtype=x.dtype), now)
+        normals = [back(unit)[0] for unit in units]
+        matrix = [[jnp.sum(a * b) for b in normals] for a in normals]
+        multipliers = substituted(factorised(matrix, pivot=len(normals) > 1), list(wanted - now))
+        x = x + sum((m * normal for m, normal in zip(multipliers[1:], normals[1:])), multipliers[0] * normals[0])
+    return unflattened(x, y)
+
+
+def check_invariants(invariants: Any, y0: Y) -> Callable[[Y], PyTree]:
+    """Checks that invariants are a function of the state that gives a few real numbers, and returns it with a hash.
+
+    Raises:
+        ValueError: If they are none, or too many.
+        TypeError: If it is no function that can be hashed, or gives something else.
+    """
+    invariants = check_function_of_state(invariants, "project", "the state, `project(y)`")
+    found = jax.tree.leaves(jax.eval_shape(invariants, y0))
+    count = sum(x.size for x in found)
+    if not 0 < count <= _MOST:
+        raise ValueError(
+            f"`project` must return the one to {_MOST} numbers that the equation conserves, but returns {count}."
+        )
+    wrong = [x.dtype.name for x in found if not jnp.issubdtype(x.dtype, jnp.floating)]
+    if wrong:
+        raise TypeError(f"`project` must return real numbers, but returns {wrong[0]}.")
+    return invariants

@@ -1,0 +1,1 @@
+"""Explicit Runge-Kutta methods, stabilised ones among them."""

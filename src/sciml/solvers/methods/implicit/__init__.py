@@ -1,0 +1,1 @@
+"""Methods for stiff equations: they solve for their stages."""

@@ -1,0 +1,517 @@
+"""Backward differentiation formulas of variable order, for stiff equations."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import numpy as np
+from jaxtyping import Array, Float, PyTree, Real
+
+from ...._jax._branches import cond
+from ...._types import Args, BoolScalarLike, RealScalarLike, Y
+from ...control._criterion import Criterion
+from ...control._pid import Norm, Tolerances, initial_step
+from ...linear._choose import FIELDS_FROM, LinearChoice
+from ...linear._preconditioners import AbstractPreconditioner
+from ...linear._structure import AbstractStructure
+from ...linear._structured_field import StructuredField
+from ...linear._written_out import SMALL, SPARSE
+from .._ravel import elements_of, flattened, unflattened
+from .._stepper import AbstractStepper, BoundField, Step
+from ..around._history import HistoryMemory, joined, past_of, reused_of
+from ..around._wrapped import AbstractWrappedStepper
+from ._consistent_initial_values import consistent_start, rate_with_mass
+from ._kept_factors import Systems
+from ._known_root import known_root
+from ._linear_options import check_systems, choice_of, preconditioner_field, solver_field, structure_of_systems
+from ._mass_matrix import Mass, as_mass, times_known
+from ._newton import Frozen, by_criterion, by_rounding
+from ._rodas5p import Rodas5P
+from ._rosenbrock import Rosenbrock
+
+MOST = 5
+"""The highest order of a method that is made from them."""
+
+_FEW = 4
+"""Rows of more unknowns are carried together. Over lanes a row of up to 16 is as many scalars, and what is done to all
+rows in every step is most of the program: of 16 unknowns it is half as long with rows together, and as fast."""
+
+
+class Differences(NamedTuple):
+    """What is known of a solution before its last state.
+
+    All of it are real numbers, which loops carry and record; lengths and orders are constant to derivatives.
+
+    Attributes:
+        rows: The differences from the first to one of order `MOST + 2`, each a vector, or all in one array; see
+            `together`.
+        order: Up to which order they are those of states that there were.
+        length: The distance in time, with its sign.
+        equal: How many steps of that length have been taken with this order.
+    """
+
+    rows: tuple[Float[Array, " n"], ...] | Float[Array, "rows n"]
+    order: Real[Array, ""]
+    length: Real[Array, ""]
+    equal: Real[Array, ""]
+
+    def apart(self) -> "Differences":
+        """Returns them with one array for each row."""
+        rows = self.rows
+        return self if isinstance(rows, tuple) else self._replace(rows=tuple(rows[j] for j in range(rows.shape[0])))
+
+    def together(self) -> "Differences":
+        """Returns them as a loop carries them: with one array of all rows, where each would be one of many scalars."""
+        rows = self.rows
+        if isinstance(rows, tuple) and _FEW < rows[0].size <= SPARSE:
+            return self._replace(rows=jnp.stack(rows))
+        return self
+
+    def at_distance(self, h: Real[Array, ""]) -> "Differences":
+        """Returns the same polynomial by its differences at another distance."""
+        order, length, equal = jax.lax.stop_gradient((self.order, self.length, self.equal))
+        same = h == length
+        ratio = jnp.where(same, jnp.ones_like(h), h / length).astype(order.dtype)
+        powers = [ratio]
+        while len(powers) < MOST:
+            powers.append(powers[-1] * ratio)
+        # numbers before vectors: XLA computes them together then, and once
+        zero = jnp.zeros_like(ratio)
+        weights = {
+            (j, i): jnp.where(order >= i, _polynomial(change, powers, j), zero) for (j, i), change in _CHANGES.items()
+        }
+        rows = []
+        for j, old in enumerate(self.rows, 1):
+            terms = [weights[j, i] * self.rows[i - 1] for i in range(j, MOST + 1)]
+            rows.append(jnp.where(same, old, sum(terms[1:], terms[0]) if terms else jnp.zeros_like(old)))
+        return Differences(tuple(rows), order, h, jnp.where(same, equal, jnp.zeros_like(equal)))
+
+    def weighted(self, weights: Sequence[float]) -> Float[Array, " n"]:
+        """Returns the sum of the differences up to the order by weights, the first of which is that of the first."""
+        terms = [
+            jnp.where(self.order >= j, jnp.full_like(self.order, w), jnp.zeros_like(self.order)) * row
+            for j, (w, row) in enumerate(zip(weights, self.rows), 1)
+        ]
+        return sum(terms[1:], terms[0])
+
+    def followed_by(self, gap: Float[Array, " n"]) -> "Differences":
+        """Returns the differences after one more step, valid to one more order.
+
+        Args:
+            gap: By how much the new state differs from where the polynomial would have it.
+        """
+        rows: list[Array] = []
+        for j in range(len(self.rows), 0, -1):
+            old = self.rows[j - 1]
+            row = old if not rows else jnp.where(self.order >= j, old + rows[-1], old)
+            row = jnp.where(self.order == j - 1, gap, row)
+            if j > 1:
+                row = jnp.where(self.order == j - 2, gap - self.rows[j - 2], row)
+            rows.append(row)
+        return self._replace(rows=tuple(reversed(rows)))
+
+
+def at_order(table: Sequence[float], order: Real[Array, ""]) -> Real[Array, ""]:
+    """Returns the number that belongs to an order; the first is that of order zero."""
+    found = jnp.zeros_like(order)
+    for k, number in enumerate(table):
+        found = jnp.where(order == k, jnp.full_like(order, number), found)
+    return found
+
+
+def newton_basis(s: Array) -> list[Array]:
+    r"""Returns $\binom{s + j - 1}{j}$ from $j = 1$ on, the weights of the differences in the polynomial."""
+    basis = [s]
+    for j in range(2, MOST + 1):
+        basis.append(basis[-1] * ((s + (j - 1)) / j))
+    return basis
+
+
+def _polynomial(coefficients: Sequence[float], powers: Sequence[Array], first: int) -> Array:
+    terms = [c * powers[first - 1 + m] for m, c in enumerate(coefficients)]
+    return sum(terms[1:], terms[0])
+
+
+def _change(j: int, i: int) -> tuple[float, ...]:
+    """Returns the coefficients of $T_{ji}$, from that of power j to that of power i."""
+    binomial = (np.poly(np.arange(i)) / math.factorial(i))[::-1]
+    return tuple(
+        float((-1) ** (i + j) * binomial[m] * sum((-1) ** (j - n) * math.comb(j, n) * n**m for n in range(j + 1)))
+        for m in range(j, i + 1)
+    )
+
+
+_CHANGES = {(j, i): _change(j, i) for i in range(1, MOST + 1) for j in range(1, i + 1)}
+
+
+# How a method of several steps begins where all steps have one length: by those of a one-step method.
+class Started(AbstractWrappedStepper):
+    """A method of backward differences whose first steps are those of `Rodas5P`, one for each of its orders.
+
+    Attributes:
+        base: The method.
+    """
+
+    base: Any
+
+    def init(self, field: BoundField, t: RealScalarLike, y: Y) -> Differences | HistoryMemory:
+        """Returns no differences."""
+        memory = self.base.init(field, t, y)
+        none: Differences = past_of(memory).apart()
+        none = none._replace(rows=tuple(map(jnp.zeros_like, none.rows)), order=jnp.zeros_like(none.order))
+        return joined(none.together(), reused_of(memory))
+
+    def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
+        """Advances `y` from `t` to `t + h`."""
+        like = (jnp.asarray(t), jnp.asarray(h), y, memory)
+        return cond(
+            past_of(memory).order < self.base.order,
+            lambda: self._first(field, t, h, y, memory),
+            lambda: self._later(field, t, h, y, memory),
+            like=like,
+        )
+
+    def _first(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
+        """Returns a step of the one-step method, with the differences to one more order."""
+        method = Rosenbrock(Rodas5P().tableau, self.base.mass_of(y), linear=self.base.linear)
+        step = method.step(field, t, h, y, None)
+        past = past_of(memory).apart().at_distance(jnp.asarray(h))
+        x, x1 = flattened(y), flattened(step.y1)
+        after = past.followed_by(x1 - x - past.weighted((1.0,) * MOST))
+        return Step(
+            step.y1,
+            step.error,
+            _as_differences(step.dense),
+            joined(after._replace(order=past.order + 1).together(), reused_of(memory)),
+            jnp.asarray(step.solvable),
+            converged=jnp.ones((), bool) if step.converged is None else jnp.asarray(step.converged),
+        )
+
+    def _later(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
+        step: Step = self.base.step(field, t, h, y, memory)
+        return step
+
+
+def _as_differences(rows: tuple[Y, ...]) -> tuple[Y, ...]:
+    r"""Returns the dense output of `Rodas5P` by the weights that differences have, those of degree two and more.
+
+    $\theta (1 - \theta) (K_1 + \theta K_2 + \theta^2 K_3) = c_2 \binom{\theta}{2} + c_3 \binom{\theta + 1}{3} + c_4
+    \binom{\theta + 2}{4}$.
+    """
+
+    def of_leaf(a: Array, b: Array, c: Array) -> tuple[Array, ...]:
+        return 2 * (b - a - c), 18 * c - 6 * b, -24 * c, jnp.zeros_like(a)
+
+    made = jax.tree.map(of_leaf, *rows)
+    return jax.tree.transpose(jax.tree.structure(rows[0]), jax.tree.structure((0,) * (MOST - 1)), made)
+
+
+_KAPPA = (0.0, -0.1850, -1 / 9, -0.0823, -0.0415, 0.0)
+_GAMMA = tuple(np.cumsum([0.0, *(1 / np.arange(1, MOST + 1))]).tolist())
+_ALPHA = tuple((1 - k) * g for k, g in zip(_KAPPA, _GAMMA))
+_ERROR = (1.0, *(k * g + 1 / (n + 1) for n, (k, g) in enumerate(zip(_KAPPA, _GAMMA)) if n))
+
+_HALF = 0.5
+"""By which a step is shorter that is tried again since Newton's iteration did not converge."""
+
+_MOST, _MOST_TO_ROUNDING = 4, 20
+"""How many iterations of Newton's a step is tried with, by the tolerances and to rounding."""
+
+_CLOSE = 0.7
+"""To this power of the rounding where each iteration of Newton's is one of its linear system, too."""
+
+_ITERATIONS = 4
+"""So many iterations of Newton's a step may take before the next one is chosen with more care."""
+
+
+def _as_order(order: Any) -> int:
+    if not isinstance(order, int) or isinstance(order, bool):
+        raise TypeError(f"`max_order` must be an integer from 1 to {MOST}, but is {order!r}.")
+    if not 1 <= order <= MOST:
+        raise ValueError(f"`max_order` must be an integer from 1 to {MOST}, but is {order}.")
+    return order
+
+
+class BDF(AbstractStepper):
+    r"""Backward differentiation formulas of orders 1 to 5 with variable steps, for stiff $M \dot y = f(t, y)$.
+
+    With the backward differences $\nabla^j y_n$ of the last states and $y^* = \sum_{j=0}^{k} \nabla^j y_n$, to which
+    their polynomial goes on, the step of order $k$ solves
+
+    $$M \Big( (1 - \kappa_k) \gamma_k\, (y_{n+1} - y^*) + \sum_{j=1}^{k} \gamma_j \nabla^j y_n \Big)
+        = h f(t_{n+1}, y_{n+1}), \qquad \gamma_j = \sum_{i=1}^{j} \frac1i ,$$
+
+    by Newton's iteration, one linear system of the size of the state. The $\kappa_k$ of Klopfenstein and Shampine
+    make the error, $(\kappa_k \gamma_k + \frac{1}{k+1}) (y_{n+1} - y^*)$, smaller than that of the formulas of Gear.
+    Where the step changes, the differences become those of the same polynomial at the new distance. Of systems that are
+    not written out entry by entry the factors are kept until the iteration no longer converges with them. After $k + 1$
+    steps of one length the next order is the one of $k - 1$, $k$, $k + 1$ that allows the longest step, by the
+    estimates of the errors of all three.
+
+    A step costs one system, where one of `Rodas5P` costs eight and one of `Radau5` three times as much: the method for
+    expensive vector fields and large systems at loose to middling tolerances. Orders 1 and 2 are L-stable; those above
+    are unstable near the imaginary axis, so what oscillates undamped takes `Rodas5P` or `Radau5`. Within steps the
+    solution is the polynomial of the same order. Of many members under `jax.vmap` each has its own order and step.
+    After an event that changes the state it begins again with order 1.
+
+    Gradients go through the accepted steps, each by the derivative of the implicit function; lengths and orders are
+    constant to them. Under fixed steps (`dt=`) the order is `max_order`, and the first `max_order` steps are those of
+    `Rodas5P`.
+
+    Attributes:
+        max_order: The highest order, from 1 to 5; 2 for what oscillates with little damping.
+        mass: The constant matrix $M$, of shape `(n, n)`, as of `Rodas5P`, or None for the identity. Where it is
+            singular, the system must have index one, and `y0` is a guess of what its algebraic equations determine.
+        linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, relative to
+            whose right-hand sides they are solved; None for what the structure of the Jacobian asks for.
+        preconditioner: What helps the iteration, such as `BlockJacobi()` or `ILU0()`.
+        criterion: By what the error of a step is judged while it is taken; the loops set it.
+
+    Raises:
+        ValueError: If `max_order` is not from 1 to 5, or `mass` does not fit the state.
+        TypeError: If `max_order` is no integer, `mass` is traced or not real, or `linear_solver` no such iteration.
+
+    Source:
+        L. F. Shampine, M. W. Reichelt, The MATLAB ODE Suite, SIAM J. Sci. Comput. 18:1 (1997), section 2; G. D. Byrne,
+        A. C. Hindmarsh, A Polyalgorithm for the Numerical Solution of Ordinary Differential Equations, ACM Trans. Math.
+        Softw. 1:1 (1975).
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        model = sciml.models.Robertson()
+        y0 = jnp.array([1.0, 0.0, 0.0])
+        sol = sciml.solve(model, y0, t0=0.0, t1=1e5, rtol=1e-4, atol=1e-8, solver=sciml.solvers.BDF())
+        assert sol.stats.accepted < 400
+        assert abs(model.total(sol.ys[-1]) - 1) < 1e-3
+        ```
+    """
+
+    max_order: int = eqx.field(default=MOST, converter=_as_order, static=True)
+    mass: Mass | None = eqx.field(default=None, converter=as_mass, static=True, kw_only=True)
+    linear_solver: lx.AbstractLinearSolver | None = solver_field()
+    preconditioner: AbstractPreconditioner | None = preconditioner_field()
+    criterion: Criterion | None = eqx.field(default=None, kw_only=True)
+
+    evaluations: ClassVar[int] = -1
+    has_error: ClassVar[bool] = True
+    dense: ClassVar[bool] = True
+    elementwise_dense: ClassVar[bool] = True
+    history: ClassVar[bool] = True
+
+    @property
+    def order(self) -> int:
+        """The highest order."""
+        return self.max_order
+
+    @property
+    def fsal(self) -> bool:
+        """Whether `init` evaluates the vector field: not where that is no rate."""
+        return self.mass is None
+
+    @property
+    def knows_rate(self) -> bool:
+        """Whether `rate` is the rate of the state: it divides by the mass matrix."""
+        return True
+
+    def rate(self, field: BoundField, t: RealScalarLike, y: Y) -> Y:
+        """Returns the rate of a state: the vector field, divided by the mass matrix; see `rate_with_mass`."""
+        return rate_with_mass(field, t, y, self.mass_of(y))
+
+    @property
+    def field_is_rate(self) -> bool:
+        """Whether there is no mass matrix."""
+        return self.mass is None
+
+    @property
+    def linear(self) -> LinearChoice:
+        """How its linear systems are to be solved."""
+        return choice_of(self.linear_solver, self.preconditioner, "BDF", relative=True)
+
+    def use_full_budget(self, state_bytes: int) -> bool:
+        """Whether a step takes far longer than to set up its record."""
+        return state_bytes >= 64
+
+    def for_fixed_steps(self) -> AbstractStepper:
+        """Returns the method with a start of its own, which has no use for short steps of a low order."""
+        return Started(self)
+
+    def judged(self, criterion: Criterion) -> "BDF":
+        """Returns the method for one step under error control."""
+        return dataclasses.replace(self, criterion=criterion)
+
+    def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
+        """Returns the model as a field that knows the structure of its Jacobian, with its operands.
+
+        Raises:
+            ValueError: If the mass matrix does not fit the state.
+            TypeError: If the state is large and of half precision.
+        """
+        size = check_systems("BDF", y, self.mass)
+        field, operands = super().close(model, t, y, args, h)
+        if self.linear.solver is None and size <= SMALL:
+            return field, operands
+        return StructuredField(field, self.structure(lambda t, y: model(t, y, args), t, y)), operands
+
+    def structure(self, field: BoundField, t: RealScalarLike, y: Y) -> AbstractStructure:
+        """Returns the structure of the systems."""
+        large = flattened(y).size >= FIELDS_FROM
+        choice = dataclasses.replace(self.linear, large=large, by_tolerances=True)
+        return structure_of_systems(field, t, y, self.mass_of(y), choice)
+
+    def mass_of(self, y: Y) -> Mass | None:
+        """Returns the mass matrix of a state as one vector."""
+        return None if self.mass is None else self.mass.of_parts(*elements_of(y))
+
+    def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
+        """Solves the algebraic equations of a singular mass matrix; see `consistent_state`."""
+        return consistent_start(field, t, y, self.mass_of(y))
+
+    def init(self, field: BoundField, t: RealScalarLike, y: Y) -> Differences | HistoryMemory:
+        """Returns the first difference at the distance of a unit of time, which the slope is; no other is known."""
+        x, t = flattened(y), jnp.asarray(t)
+        zero, one = jnp.zeros_like(x), jnp.ones((), x.dtype)
+        slope = flattened(field(t, y)) if self.mass is None else zero
+        past = Differences((slope, *[zero] * (MOST + 1)), one, jnp.ones_like(t), jnp.zeros_like(one))
+        factors = self._systems(field, t, y, jax.lax.stop_gradient(x), one).nothing
+        return joined(past.together(), factors)
+
+    def at_rest(self, memory: Differences | HistoryMemory, y1: Y, clipped: Y) -> Differences | HistoryMemory:
+        """Returns the differences with none of the elements that were set to zero, as if they had rested there."""
+        past, rests = past_of(memory).apart(), flattened(y1) != flattened(clipped)
+        rows = tuple(jnp.where(rests, jnp.zeros_like(row), row) for row in past.rows)
+        return joined(past._replace(rows=rows).together(), reused_of(memory))
+
+    def starting_step(
+        self,
+        field: BoundField,
+        t: Array,
+        y: Y,
+        direction: Array,
+        span: Array,
+        tolerances: Tolerances,
+        norm: Norm | None = None,
+    ) -> Array:
+        """Returns the size of a first step, which is one of order one; positive."""
+        # the error of such a step is of the second order in its size
+        return initial_step(field, t, y, direction, span, tolerances, 2, norm)
+
+    def empty_dense(self, y: Y) -> PyTree:
+        """Returns differences of zero."""
+        return tuple(jax.tree.map(jnp.zeros_like, y) for _ in range(2, MOST + 1))
+
+    def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
+        """Returns the state at `t + theta * h` by the polynomial through the states that the step was made from."""
+        del h
+
+        def of_leaf(y0: Array, y1: Array, *rows: Array) -> Array:
+            s = jnp.asarray(theta, jnp.finfo(y1.dtype).dtype) - 1
+            first, *others = newton_basis(s)
+            return y1 + first * (y1 - y0) + sum(w * row for w, row in zip(others, rows, strict=True))
+
+        return jax.tree.map(of_leaf, y0, y1, *dense)
+
+    def _systems(self, field: BoundField, t: Array, y: Y, guess: Array, scale: Array) -> Systems:
+        slope = Frozen.of(lambda x: flattened(field(t, unflattened(x, y))), guess)
+        tolerated = None if self.criterion is None else flattened(self.criterion.tolerated(unflattened(guess, y)))
+        return Systems(self.structure(field, t, y), slope, guess, scale, tolerated)
+
+    def step(
+        self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: Differences | HistoryMemory
+    ) -> Step:
+        """Advances `y` from `t` to `t + h`."""
+        past, reused = past_of(memory).apart(), reused_of(memory)
+        t, h = jnp.asarray(t), jnp.asarray(h)
+        end, x, mass = t + h, flattened(y), self.mass_of(y)
+        past = past.at_distance(h)
+        alpha = at_order(_ALPHA, past.order)
+        predicted = x + past.weighted((1.0,) * MOST)
+        before = past.weighted(_GAMMA[1:]) / alpha
+        scale = h.astype(x.dtype) / alpha
+
+        def slope_at(x: Array) -> Array:
+            return flattened(field(end, unflattened(x, y)))
+
+        def residual(gap: Float[Array, " n"]) -> Float[Array, " n"]:
+            left = before + gap
+            return times_known(None if mass is None else mass.matrix, left) - scale * slope_at(predicted + gap)
+
+        systems = self._systems(field, end, y, jax.lax.stop_gradient(predicted), jax.lax.stop_gradient(scale))
+        guess = unflattened(systems.guess, y)
+        rounding = float(jnp.finfo(x.dtype).eps) ** _CLOSE if systems.structure.iterates else None
+        ending = by_rounding(x, _MOST_TO_ROUNDING, rounding)
+        if self.criterion is not None:
+            ending = by_criterion(self.criterion, y, guess, _MOST)
+        found, factors = systems.solved(Frozen.of(residual, x), ending, reused)
+        near = systems.near(factors)
+        divide = systems.divide, systems.divide_transposed
+        gap = known_root(residual, found.root, *divide, lambda _: near, exact=False, rounding=rounding)
+        y1 = unflattened(predicted + gap, y)
+        error = unflattened(at_order(_ERROR, past.order) * jax.lax.stop_gradient(gap), y)
+        after = past.followed_by(gap)
+        inner = [self._row(after, j, past.order) for j in range(2, MOST + 1)]
+        dense = tuple(unflattened(row, y) for row in inner)
+        after = after._replace(equal=past.equal + 1)
+        factor = None
+        if self.criterion is not None:
+            after, factor = self._chosen(self.criterion, y, y1, error, after)
+            care = (2 * _ITERATIONS + 1) / (2 * _ITERATIONS + found.iterations.astype(factor.dtype))
+            factor = jnp.where(factor == 1, factor, factor * care)
+            factor = jnp.where(found.converged & jnp.isfinite(factor), factor, jnp.full_like(factor, _HALF))
+        return Step(
+            y1,
+            error,
+            dense,
+            joined(after.together(), None if reused is None else factors),
+            factors.regular,
+            converged=found.converged,
+            factor=None if factor is None else factor.astype(h.dtype),
+        )
+
+    @staticmethod
+    def _row(after: Differences, j: int, order: Array) -> Array:
+        row = after.rows[j - 1]
+        return jnp.where(order >= j, row, jnp.zeros_like(row))
+
+    def _chosen(
+        self, criterion: Criterion, y: Y, y1: Y, error: Y, after: Differences
+    ) -> tuple[Differences, Float[Array, ""]]:
+        """Returns the differences with the order of the next step, and by what its length is to be multiplied.
+
+        Args:
+            criterion: The tolerances.
+            y: The state at the start of the step.
+            y1: That at its end.
+            error: The estimate of its error.
+            after: The differences at its end.
+        """
+        order = after.order
+
+        def at(other: int, offset: int) -> Array:
+            """Returns the factor for an order so many above, whose error is of the differences of one order more."""
+            row = jnp.zeros_like(after.rows[0])
+            for j in range(1, len(after.rows) + 1):
+                row = jnp.where(order + offset == j, after.rows[j - 1], row)
+            values = unflattened(at_order(_ERROR, order + other) * row, y)
+            size = criterion.size(values, y, y1).astype(order.dtype)
+            return criterion.factor(size, order + offset)
+
+        size = criterion.size(error, y, y1).astype(order.dtype)
+        same = criterion.factor(size, order + 1)
+        zero = jnp.zeros_like(same)
+        lower = jnp.where(order > 1, at(-1, 0), zero)
+        higher = jnp.where(order < self.max_order, at(1, 2), zero)
+        free = after.equal >= order + 1
+        up = free & (higher > same) & (higher > lower)
+        down = free & ~up & (lower > same)
+        best = jnp.maximum(same, jnp.maximum(lower, higher))
+        factor = jnp.where(size <= 1, jnp.where(free, best, jnp.ones_like(same)), same)
+        new = jnp.where(up, order + 1, jnp.where(down, order - 1, order))
+        return after._replace(order=new, equal=jnp.where(free, zero, after.equal)), factor

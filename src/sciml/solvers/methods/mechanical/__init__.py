@@ -1,0 +1,1 @@
+"""Methods for equations of second order and for pairs of fields."""

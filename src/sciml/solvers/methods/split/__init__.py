@@ -1,0 +1,1 @@
+"""Methods that treat the stiff or the linear part of an equation apart: implicit-explicit and exponential ones."""

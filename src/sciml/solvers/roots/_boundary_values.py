@@ -1,0 +1,293 @@
+"""`solve_bvp`: boundary value problems, by collocation."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+from jaxtyping import Array, Float, PyTree, Real
+
+from ..._checks import check_max_steps, check_state, concrete, no_instance, time_dtype
+from ..._jax._members_apart import members_apart
+from ..._jax._shards import on_mesh_of, sign_of
+from ..._status import Status, raise_for_status
+from ..._types import Args, IntScalarLike, RealScalarLike, Y
+from .._solution import Solution, Stats
+from ..control._pid import Tolerances
+from ..methods._ravel import flattened, unflattened
+from ..outputs._at_times import at_times
+from ..terms._explain import check_callable
+from ..terms._field import arrays_of, close_field
+from ._damped_newton import damped_newton
+from ._implicit_root import implicit_root
+
+
+class HermiteOutput(eqx.Module):
+    """A solution that is a cubic between nodes, by states and rates there; see `Solution.evaluate`.
+
+    Attributes:
+        ts: The nodes, ascending or descending.
+        ys: The states there.
+        rates: Their rates.
+    """
+
+    ts: Real[Array, "*members nodes"]
+    ys: PyTree
+    rates: PyTree
+
+    @staticmethod
+    def between(place: Any, h: Array, y0: Array, y1: Array, f0: Array, f1: Array) -> tuple[Array, Array]:
+        """Returns cubic and rate at a place from 0 to 1 of intervals, or of one."""
+        h = h.reshape(h.shape + (1,) * (y0.ndim - h.ndim)).astype(y0.dtype)
+        p = jnp.asarray(place, y0.dtype)
+        r = 1 - p
+        step, a, b = y1 - y0, h * f0, h * f1
+        y = r * y0 + p * y1 + p * r * ((p - r) * step + r * a - p * b)
+        rate = (6 * p * r * step + r * (r - 2 * p) * a + p * (p - 2 * r) * b) / h
+        return y, rate
+
+    def evaluate(self, t: Any) -> Y:
+        """Returns the states at one time or many."""
+        return at_times(lambda self, t: self._both(t, 0), self, t)
+
+    def derivative(self, t: Any) -> Y:
+        """Returns the rates at one time or many."""
+        return at_times(lambda self, t: self._both(t, 1), self, t)
+
+    def _both(self, t: Array, which: int) -> Y:
+        direction = sign_of(self.ts[-1] >= self.ts[0], t.dtype)
+        row = jnp.clip(jnp.sum(direction * (self.ts - t) <= 0) - 1, 0, self.ts.shape[0] - 2)
+        start, end = self.ts[row], self.ts[row + 1]
+        place = (t - start) / (end - start)
+        outside = (direction * (t - self.ts[0]) < 0) | (direction * (t - self.ts[-1]) > 0)
+        place = jnp.where(outside, jnp.full_like(place, jnp.nan), place)
+
+        def of_leaf(y: Array, f: Array) -> Array:
+            return self.between(place, end - start, y[row], y[row + 1], f[row], f[row + 1])[which]
+
+        return jax.tree.map(of_leaf, self.ys, self.rates)
+
+
+_NEWTON = 1e-3
+"""How much more exactly the equations of the nodes are solved than the differential equation between these."""
+
+_MESHES = 12
+"""How often nodes are added."""
+
+_INSIDE = 0.5 - np.sqrt(21) / 14
+"""Where the residual of the cubic is looked at in an interval, and as far from its end: it vanishes at both ends and,
+by collocation, in the middle."""
+
+
+def solve_bvp(
+    model: Callable[[RealScalarLike, Y, Args], Y],
+    boundary: Callable[[Y, Y, Args], PyTree],
+    ts: Any,
+    ys: PyTree,
+    *,
+    args: Args = None,
+    rtol: float = 1e-3,
+    solver: optx.AbstractRootFinder | optx.AbstractLeastSquaresSolver | None = None,
+    max_steps: IntScalarLike = 64,
+    max_nodes: IntScalarLike = 500,
+    throw: bool = True,
+) -> Solution:
+    r"""Solves the boundary value problem $\dot y = f(t, y, \mathrm{args})$, $b(y(t_0), y(t_1), \mathrm{args}) = 0$.
+
+    Between two nodes the solution is a cubic that satisfies the equation at both and in the middle (Lobatto IIIa,
+    order 4). Nodes are added where the residual of the equation is too large, unless something is traced, as in a
+    gradient: there the nodes are those that are given, so find them first, and pass `ts=sol.ts, ys=sol.ys`.
+    Derivatives by `args` are those of the implicit function, in forward and reverse mode: one linear solve.
+
+    The equations of all nodes are one dense linear system, in about a second for 500 nodes of two unknowns. A
+    parameter that is not known, as an eigenvalue, is one more component of the state whose rate is zero.
+
+    Args:
+        model: `f(t, y, args) -> dy/dt`, as for `solve`.
+        boundary: $b$, a function `boundary(y_start, y_end, args)` of the states at both ends, that returns as many
+            numbers, an array or a PyTree, as the state has.
+        ts: The nodes to begin with, of shape `(nodes,)`, ascending or descending; their ends are $t_0$ and $t_1$.
+        ys: A guess of the states there: a PyTree like the state, with the nodes first on every leaf.
+        args: What model and boundary take beside that, any PyTree.
+        rtol: The residual $\|\dot y - f\|$ that is allowed between nodes, relative to $1 + \|f\|$.
+        solver: An optimistix solver whose result the iteration starts from, as `optimistix.Dogleg(1e-3, 1e-3)` where
+            the guess is poor. By default it starts from the guess. The iteration is Newton's with damped steps. Neither
+            its course nor its end depends on factors that equations and conditions are multiplied by.
+        max_steps: The limit on iterations, for each set of nodes.
+        max_nodes: How many nodes there may be.
+        throw: Whether to raise an error where none was found; under a transformation look at `status`.
+
+    Returns:
+        A `Solution` with nodes as `ts`; `evaluate` and `derivative` give it between them. NaN where none was found.
+
+    Raises:
+        ValueError: If nodes or states have the wrong shape or order, or `boundary` returns another number of numbers.
+        TypeError: If an argument has the wrong type.
+        SolveError: If none was found and `throw` is set.
+
+    Source:
+        J. Kierzenka and L. F. Shampine, A BVP solver based on residual control and the MATLAB PSE, ACM Transactions on
+        Mathematical Software 27 (2001) 299.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        # Bratu: u'' = -exp(u), u = 0 at both ends
+        bratu = lambda t, y, args: jnp.stack([y[1], -jnp.exp(y[0])])
+        ends = lambda start, end, args: jnp.stack([start[0], end[0]])
+        ts = jnp.linspace(0.0, 1.0, 11)
+        sol = sciml.solve_bvp(bratu, ends, ts, jnp.zeros((11, 2)))
+        assert abs(sol.evaluate(0.5)[0] - 0.140539) < 1e-4
+        ```
+    """
+    check_callable(model)
+    if not callable(boundary):
+        raise TypeError(f"`boundary` must be a function `boundary(y_start, y_end, args)`, but {no_instance(boundary)}.")
+    ys = check_state(ys, "ys")
+    dtype, known = time_dtype(ys), all(map(concrete, jax.tree.leaves((model, ts, ys, args))))
+    ts = _nodes(ts, ys, dtype)
+    if not rtol > 0:
+        raise ValueError(f"`rtol` must be positive, but is {rtol}.")
+    newton = max(min(_NEWTON * rtol, _NEWTON**2), 16 * float(jnp.finfo(dtype).eps))
+    steps, most = check_max_steps(max_steps), check_max_steps(max_nodes)
+    args = arrays_of(args)
+    found = _collocate(model, boundary, ts, ys, args, newton, solver, steps)
+    taken = found.steps
+    for _ in range(_MESHES):
+        if not known or found.status != int(Status.successful):
+            break
+        refined = _refined(np.asarray(ts), np.asarray(found.residuals), rtol)
+        if len(refined) == len(ts) or len(refined) > most:
+            break
+        ys = _output(ts, found).evaluate(refined)
+        ts = jnp.asarray(refined, dtype)
+        found = _collocate(model, boundary, ts, ys, args, newton, solver, steps)
+        taken = taken + found.steps
+    coarse = (found.status == int(Status.successful)) & ~(jnp.max(found.residuals) <= rtol)
+    status = jnp.where(coarse, int(Status.mesh_too_coarse), found.status).astype(jnp.int32)
+    if throw and concrete(status):
+        raise_for_status(status, where="solve_bvp")
+    none, ts = jnp.zeros_like(taken), on_mesh_of(status, ts)
+    reached = jnp.where(status == int(Status.successful), ts[-1], jnp.full_like(ts[-1], jnp.nan))
+    return Solution(ts, found.ys, status, reached, Stats(taken, none, none - 1, taken), dense=_output(ts, found))
+
+
+class _Collocated(NamedTuple):
+    """A solution on given nodes.
+
+    Attributes:
+        ys: The states there.
+        rates: Their rates.
+        residuals: The relative residual in each interval.
+        status: A code of `Status`.
+        steps: How many iterations it took.
+    """
+
+    ys: PyTree
+    rates: PyTree
+    residuals: Float[Array, " intervals"]
+    status: Array
+    steps: Array
+
+
+@eqx.filter_jit
+def _collocate(
+    model: Callable, boundary: Callable, ts: Array, ys: PyTree, args: Args, newton: float, solver: Any, max_steps: int
+) -> _Collocated:
+    run = members_apart(lambda *given: _collocated(*given, newton, solver, max_steps))
+    return run(model, boundary, ts, ys, args)
+
+
+def _collocated(
+    model: Callable, boundary: Callable, ts: Array, ys: PyTree, args: Args, newton: float, solver: Any, max_steps: int
+) -> _Collocated:
+    like = jax.tree.map(lambda x: jax.lax.stop_gradient(x[0]), ys)
+    field, operands = close_field(model, ts[0], like, args)
+
+    def rate(t, x, operands):
+        return flattened(field(t, unflattened(x, like), operands))
+
+    def at_ends(first, last, args):
+        return flattened(jax.tree.map(jnp.asarray, boundary(unflattened(first, like), unflattened(last, like), args)))
+
+    def equations(x, ts, operands, args):
+        """Of shape `(nodes, unknowns)`: the conditions at the ends, then those of each interval."""
+        h = (ts[1:] - ts[:-1])[:, None].astype(x.dtype)
+        slope = jax.vmap(rate, (0, 0, None))(ts, x, operands)
+        middle = (x[:-1] + x[1:]) / 2 + h / 8 * (slope[:-1] - slope[1:])
+        between = jax.vmap(rate, (0, 0, None))((ts[:-1] + ts[1:]) / 2, middle, operands)
+        intervals = x[1:] - x[:-1] - h / 6 * (slope[:-1] + 4 * between + slope[1:])
+        return jnp.concatenate([at_ends(x[0], x[-1], args).astype(x.dtype)[None], intervals])
+
+    x = jax.vmap(flattened)(ys)
+    conditions = jax.eval_shape(at_ends, x[0], x[-1], args).shape
+    if conditions != x.shape[1:]:
+        raise ValueError(
+            f"`boundary` must return as many numbers as the state has, {x.shape[1]}, but returns {conditions[0]}."
+        )
+    constant, x = jax.lax.stop_gradient(((ts, operands, args), x))
+    before = jnp.int32(0)
+    if solver is not None:
+        start = optx.root_find(
+            lambda x, constant: equations(x, *constant), solver, x, constant, max_steps=max_steps, throw=False
+        )
+        x, before = start.value, jnp.asarray(start.stats["num_steps"], jnp.int32)
+    found = damped_newton(lambda x: equations(x, *constant), x, newton, max_steps, constant)
+    close = Tolerances(*(jnp.asarray(1e3 * newton, x.dtype) for _ in range(2)))
+    x = implicit_root(lambda x: found.rows * equations(x, ts, operands, args), found.x, close)
+    x = jnp.where(found.good, x, jnp.full_like(x, jnp.nan))
+    slope = jax.vmap(rate, (0, 0, None))(ts, x, operands)
+    residuals = _residuals(lambda t, x: rate(t, x, operands), ts, x, slope)
+    states, rates = (jax.vmap(lambda v: unflattened(v, like))(v) for v in (x, slope))
+    status = jnp.where(found.good, int(Status.successful), int(Status.diverged)).astype(jnp.int32)
+    return _Collocated(states, rates, residuals, status, before + found.n_steps)
+
+
+def _residuals(rate: Callable, ts: Array, x: Array, slope: Array) -> Float[Array, " intervals"]:
+    """Returns the relative residual of the cubic in each interval, a root mean square over the state."""
+    found = []
+    for place in (_INSIDE, 1 - _INSIDE):
+        t = ts[:-1] + place * (ts[1:] - ts[:-1])
+        y, dy = HermiteOutput.between(place, ts[1:] - ts[:-1], x[:-1], x[1:], slope[:-1], slope[1:])
+        wanted = jax.vmap(rate)(t, y)
+        relative = (dy - wanted) / (1 + jnp.abs(wanted))
+        found.append(jnp.sqrt(jnp.mean(relative**2, axis=1)))
+    return jax.lax.stop_gradient(jnp.maximum(*found))
+
+
+def _refined(ts: np.ndarray, residuals: np.ndarray, rtol: float) -> np.ndarray:
+    """Returns nodes with one more in each interval whose residual is too large, or two where it is much too large."""
+    pieces = np.where(residuals > 100 * rtol, 3, np.where(residuals > rtol, 2, 1))
+    starts = [a + (b - a) * np.arange(n) / n for a, b, n in zip(ts[:-1], ts[1:], pieces)]
+    return np.concatenate([*starts, ts[-1:]])
+
+
+def _output(ts: Array, found: _Collocated) -> HermiteOutput:
+    return HermiteOutput(ts, found.ys, found.rates)
+
+
+def _nodes(ts: Any, ys: PyTree[Array], dtype: Any) -> Float[Array, " nodes"]:
+    """Returns the nodes as an array.
+
+    Raises:
+        ValueError: If they have the wrong shape or order, or there are not as many states.
+    """
+    shape = np.shape(ts)
+    if len(shape) != 1 or shape[0] < 2:
+        raise ValueError(f"`ts` must be nodes of shape `(nodes,)`, two at least, but have shape {shape}.")
+    for path, x in jax.tree_util.tree_leaves_with_path(ys):
+        if x.shape[:1] != shape:
+            raise ValueError(
+                f"`ys{jax.tree_util.keystr(path)}` must have a state for each of the {shape[0]} nodes `ts`, but has "
+                f"shape {x.shape}."
+            )
+    if concrete(ts):
+        steps = np.diff(np.asarray(ts, np.float64))
+        if not (np.all(steps > 0) or np.all(steps < 0)):
+            raise ValueError("`ts` must strictly ascend, or descend.")
+    return jnp.asarray(ts, dtype)

@@ -1,0 +1,229 @@
+r"""Conserved quantities of a vector field, and the term that holds them while its root is sought.
+
+A conserved quantity $c$ has $C(y) f(y) = 0$ for every state $y$, with $C = \partial c / \partial y$. So $f$ alone does
+not determine its root, and its Jacobian is singular there. The function
+
+$$g(y) = f(y) - C(y)^T D \, (c(y) - c(y_0)), \qquad D > 0 \text{ diagonal},$$
+
+has the size of $f$ and vanishes only where $f(y) = 0$ and $c(y) = c(y_0)$, since $C g = - C C^T D (c(y) - c(y_0))$.
+Solutions of $\dot y = g(y)$ from $y_0$ are those of $f$; where $c$ differs, it comes back.
+
+Linear conserved quantities $W^T y$ are found. The columns of $W$ are a basis of the common left null space of the
+Jacobians at several states: a singular Jacobian at one state alone conserves nothing. The number of columns depends on
+values, so that the term is computed from the projector $W W^T$, whose shape does not.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree
+
+from ..._checks import check_call
+from ..._jax._vma import match
+from ..._types import Y
+from ..methods._ravel import flattened, unflattened
+
+_DISTANCES = (1.0, 0.1, 0.01)
+"""How far the states at which Jacobians are compared are from the start, relative to it: the larger distances tell
+what is conserved from what is conserved at one state, the smaller ones stay within the range of most models."""
+
+_ROUNDING = 16.0
+"""A linear combination of rows is zero if it is smaller than the sum of its terms by the precision times this."""
+
+_ROUNDS = 3
+"""Rounds of dividing rows and columns by the roots of their largest entries: rates of reactions may differ by 1e12."""
+
+
+class LinearQuantities(NamedTuple):
+    """Linear conserved quantities that were found.
+
+    Attributes:
+        matrix: What the distance from the start is multiplied by.
+    """
+
+    matrix: Float[Array, "n n"]
+
+    def term(self, x: Float[Array, " n"], start: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Returns the term that holds the quantities."""
+        return jnp.matmul(self.matrix, x - start, precision="highest")
+
+
+class GivenQuantities(NamedTuple):
+    """Conserved quantities that were given as a function.
+
+    Attributes:
+        function: The function, of the state as a vector.
+        weights: The diagonal of $D$.
+    """
+
+    function: Callable
+    weights: Float[Array, " m"]
+
+    def term(self, x: Float[Array, " n"], start: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Returns the term that holds the quantities."""
+        value, pull = jax.vjp(self.function, x)
+        return pull(match(self.weights * (value - self.function(start)), value))[0]
+
+
+def conserved_quantities(
+    f: Callable[[Y], Y], y0: Y, conserved: Callable[[Y], Array] | None
+) -> LinearQuantities | GivenQuantities:
+    """Returns the conserved quantities of a vector field, differentiable with respect to its parameters.
+
+    Args:
+        f: The vector field at one time, which may close over what is differentiated.
+        y0: The state that sets the quantities.
+        conserved: The quantities as a function of the state, or None to find the linear ones.
+    """
+
+    def rates(x):
+        return flattened(f(unflattened(x, y0)))
+
+    start = jax.lax.stop_gradient(flattened(y0))
+    states, good = _states_nearby(rates, start)
+    if conserved is None:
+        return _found(rates, states, good)
+    function = eqx.filter_closure_convert(lambda x: _numbers(conserved(unflattened(x, y0))).astype(x.dtype), start)
+    jacobian = jax.lax.stop_gradient(jacobian_of(rates, states[1]))
+    slopes = jax.lax.stop_gradient(jax.jacrev(function)(states[1]))
+    squares = jnp.sum(_finite(slopes) ** 2, axis=1)
+    return GivenQuantities(function, rate_of(_finite(jacobian)[None]) / _or_one(squares))
+
+
+def is_conserved(quantities: LinearQuantities | GivenQuantities, rates: Callable, x: Array) -> Bool[Array, ""]:
+    """Returns whether given quantities are conserved at a state at rest, where $C f' = 0$ follows from it."""
+    if isinstance(quantities, LinearQuantities):
+        return jnp.ones((), bool)
+    slopes, jacobian = jax.jacrev(quantities.function)(x), jacobian_of(rates, x)
+    product = jnp.abs(jnp.matmul(slopes, jacobian, precision="highest"))
+    terms = jnp.matmul(jnp.abs(slopes), jnp.abs(jacobian), precision="highest")
+    # the state is at rest to within tolerances of about the root of the precision
+    rough = jnp.sqrt(jnp.finfo(x.dtype).eps) * jnp.max(terms, axis=1, keepdims=True, initial=0.0)
+    return jnp.all(product <= 10 * rough)
+
+
+def is_regular(matrix: Float[Array, "n n"]) -> Bool[Array, ""]:
+    """Returns whether a square matrix is regular to within rounding."""
+    finite = jnp.all(jnp.isfinite(matrix))
+    return finite & ~jnp.any(_null_space(_finite(jax.lax.stop_gradient(matrix))).free)
+
+
+def check_conserved(conserved: Any, y0: Y) -> None:
+    """Checks a function of conserved quantities.
+
+    Raises:
+        TypeError: If it is not a function of the state, or its values are not real.
+    """
+    if conserved is None:
+        return
+    if not callable(conserved):
+        raise TypeError(
+            f"`conserved` must be a function `conserved(y)` that returns an array of conserved quantities, but is "
+            f"{conserved!r:.60}. A sum is `lambda y: y[0] + y[1]`."
+        )
+    check_call(conserved, "conserved(y)", "`conserved`")
+    for leaf in jax.tree.leaves(jax.eval_shape(conserved, y0)):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            raise TypeError(f"`conserved` must return real numbers, but returns an array of {leaf.dtype}.")
+
+
+class _NullSpace(NamedTuple):
+    """The left null space of a matrix, after its rows and columns are scaled.
+
+    Attributes:
+        rows: Factors of the rows.
+        columns: Factors of the columns.
+        left: Singular vectors, in columns.
+        values: Singular values.
+        right: Singular vectors, in rows.
+        free: Which of `left` span the null space.
+    """
+
+    rows: Array
+    columns: Array
+    left: Array
+    values: Array
+    right: Array
+    free: Array
+
+
+def _null_space(matrix: Float[Array, "n m"]) -> _NullSpace:
+    rows, columns = jnp.ones_like(matrix[:, 0]), jnp.ones_like(matrix[0])
+    size = jnp.abs(matrix)
+    for _ in range(_ROUNDS):
+        scaled = rows[:, None] * size * columns[None]
+        rows = rows / jnp.sqrt(_or_one(jnp.max(scaled, axis=1)))
+        columns = columns / jnp.sqrt(_or_one(jnp.max(scaled, axis=0)))
+    scaled = rows[:, None] * matrix * columns[None]
+    left, values, right = jnp.linalg.svd(scaled, full_matrices=False)
+    terms = jnp.linalg.norm(jnp.matmul(jnp.abs(left).T, jnp.abs(scaled), precision="highest"), axis=1)
+    free = values <= _ROUNDING * jnp.finfo(matrix.dtype).eps * terms
+    return _NullSpace(rows, columns, left, values, right, free)
+
+
+def _found(rates: Callable, states: Float[Array, "k n"], good: Bool[Array, " k"]) -> LinearQuantities:
+    r"""Returns the linear quantities, with their derivatives.
+
+    With the Jacobians side by side as $M(p)$, of which $M_0 = M(p_0)$ has the projector $Q$ to its left null space,
+    $A(p) = M(p) M_0^+$ has the left null space of $M(p)$ and $A(p) Q = 0$. So the columns of
+    $W(p) = (A(p)^T + Q)^{-1} Q$ span it: where $A^T W = 0$ and $Q W = Q$. At $p_0$, $A + Q$ is the identity.
+    """
+    jacobians = jax.vmap(lambda x: jacobian_of(rates, x))(states)
+    matrix = jnp.moveaxis(jacobians, 0, 1).reshape(states.shape[1], -1)
+    constant = jax.lax.stop_gradient(matrix)
+    usable = (jnp.sum(good) > 1) & jnp.all(jnp.isfinite(constant))
+    space = _null_space(jnp.where(usable, constant, jnp.zeros_like(constant)))
+    reciprocal = jnp.where(space.free, 0, 1 / jnp.where(space.free, 1, space.values))
+    inverse = jnp.matmul(space.right.T * reciprocal[None], space.left.T, precision="highest")
+    projector = jnp.matmul(jnp.where(space.free[None], space.left, 0), space.left.T, precision="highest")
+    moved = jnp.matmul(space.rows[:, None] * matrix * space.columns[None], inverse, precision="highest") + projector
+    held = jnp.linalg.solve(jnp.where(usable, moved, jnp.eye(*moved.shape, dtype=moved.dtype)).T, projector).T
+    speed = rate_of(jax.lax.stop_gradient(jacobians))
+    matrix = jnp.where(usable, speed / space.rows[:, None] * held * space.rows[None], jnp.zeros_like(held))
+    return LinearQuantities(matrix)
+
+
+def _states_nearby(rates: Callable, start: Float[Array, " n"]) -> tuple[Float[Array, "k n"], Bool[Array, " k"]]:
+    """Returns states about the start, and which of them the model is defined at; a good one stands for others."""
+    size = jnp.abs(start)
+    size = jnp.where(size > 0, size, _or_one(jnp.max(size, initial=0.0)))
+    shares = np.random.default_rng(0).uniform(0.25, 1.0, (len(_DISTANCES), start.size)) * np.array(_DISTANCES)[:, None]
+    states = start[None] + jnp.asarray(shares, start.dtype) * size[None]
+    direction = jnp.asarray(shares[0], start.dtype)
+
+    def defined(x):
+        value, slope = jax.jvp(rates, (x,), (match(direction, x),))
+        return jnp.all(jnp.isfinite(value)) & jnp.all(jnp.isfinite(slope))
+
+    good = jax.lax.stop_gradient(jax.vmap(defined)(states))
+    other = jnp.where(jnp.any(good), states[jnp.argmax(good)], start)
+    return jnp.where(good[:, None], states, other[None]), good
+
+
+def jacobian_of(f: Callable, x: Float[Array, " n"]) -> Float[Array, "n n"]:
+    """Returns a Jacobian, one tangent for each column."""
+    unit = match(jnp.eye(x.size, dtype=x.dtype), x)
+    return jax.vmap(lambda v: jax.jvp(f, (x,), (v,))[1], out_axes=1)(unit)
+
+
+def rate_of(jacobians: Float[Array, "k n n"]) -> Float[Array, ""]:
+    """Returns how fast the model is, whatever the units of its components; 1 for one that does not move."""
+    squares = jnp.sum(jnp.abs(jacobians * jnp.swapaxes(jacobians, 1, 2)), axis=(1, 2)) / jacobians.shape[1]
+    return _or_one(jnp.sqrt(jnp.max(squares)))
+
+
+def _numbers(values: PyTree) -> Float[Array, " m"]:
+    leaves = [jnp.reshape(jnp.asarray(x), -1) for x in jax.tree.leaves(values)]
+    return jnp.concatenate(leaves) if leaves else jnp.zeros(0)
+
+
+def _finite(x: Array) -> Array:
+    return jnp.where(jnp.isfinite(x), x, jnp.zeros_like(x))
+
+
+def _or_one(x: Array) -> Array:
+    return jnp.where(x > 0, x, jnp.ones_like(x))

@@ -1,0 +1,121 @@
+r"""A root whose derivatives are those of the implicit function.
+
+Where $f(y, p) = 0$, the root moves with the parameters by
+
+$$\frac{\partial f}{\partial y} \, dy = - \frac{\partial f}{\partial p} \, dp ,$$
+
+however it was found. Forward mode solves this system, reverse mode its transpose once, and
+`jax.lax.custom_root` derives both, and higher derivatives, from one linear solve.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, PyTree
+
+from ..._jax._vma import match
+from ..._types import BoolScalarLike, Y
+from ..control._pid import Tolerances, scaled_error
+from ..methods._ravel import flattened, unflattened
+from ._conserved import GivenQuantities, LinearQuantities, is_conserved, is_regular, jacobian_of
+
+
+def implicit_root(f: Callable[[Y], Y], y: Y, tolerances: Tolerances) -> Y:
+    """Returns `y` with the derivatives of the root of `f`; NaN derivatives where it is no root.
+
+    Args:
+        f: A function of the state, which may close over what is differentiated.
+        y: The root, as it was found.
+        tolerances: How long the Newton step from `y` may be.
+    """
+    y = jax.lax.stop_gradient(y)
+    step = _solved(lambda v: jax.jvp(f, (y,), (v,))[1], jax.lax.stop_gradient(f(y)))
+    return _with_derivatives(f, y, scaled_error(jax.lax.stop_gradient(step), y, y, tolerances) <= 1)
+
+
+_CHANGE = 0.25
+"""How much of the Jacobian the last Newton step may change, relative to it: half of it at a double root, and more at
+roots of higher order."""
+
+
+class SteadyRoot(NamedTuple):
+    """A state at rest that holds conserved quantities.
+
+    Attributes:
+        y: The state, with derivatives where it is good.
+        close: Whether rates vanish there, and conserved quantities are what they should be.
+        determined: Whether both together determine it, or it is the start, which does not move.
+        conserved: Whether quantities that were given are conserved there.
+    """
+
+    y: Y
+    close: BoolScalarLike
+    determined: BoolScalarLike
+    conserved: BoolScalarLike
+
+
+def steady_root(
+    f: Callable[[Y], Y], y: Y, y0: Y, conserved: LinearQuantities | GivenQuantities, tolerances: Tolerances
+) -> SteadyRoot:
+    """Returns `y` with the derivatives of the root of `f` whose conserved quantities are those of `y0`.
+
+    Args:
+        f: A vector field at one time, which may close over what is differentiated.
+        y: The root, as it was found.
+        y0: What sets the conserved quantities.
+        conserved: These.
+        tolerances: How long the Newton steps from `y` may be, one by the rates and one by the conserved quantities.
+    """
+    start = flattened(y0)
+
+    def rates(x):
+        return flattened(f(unflattened(x, y0)))
+
+    def held(x):
+        return rates(x) - conserved.term(x, start).astype(x.dtype)
+
+    def slopes(x):
+        return jax.lax.stop_gradient(jacobian_of(held, x))
+
+    x = jax.lax.stop_gradient(flattened(y))
+    matrix = slopes(x)
+    regular = is_regular(matrix)
+    matrix = jnp.where(regular, matrix, jnp.eye(*matrix.shape, dtype=x.dtype))
+    residuals = jax.lax.stop_gradient(jnp.stack([rates(x), -conserved.term(x, start).astype(x.dtype)], axis=1))
+    steps = jnp.linalg.solve(matrix, residuals)
+    close = jnp.all(jax.vmap(lambda step: scaled_error(step, x, x, tolerances), in_axes=1)(steps) <= 1)
+    # a matrix that is singular at the root alone differs from this one by all of it in some direction
+    scale = tolerances.atol + tolerances.rtol * jnp.abs(x)
+    change = jnp.linalg.solve(matrix, slopes(x - jnp.sum(steps, axis=1)) - matrix) * scale[None] / scale[:, None]
+    regular &= ~(jnp.max(jnp.sum(jnp.abs(change), axis=1), initial=0.0) > _CHANGE)
+    y = unflattened(_with_derivatives(held, x, close & regular), y0)
+    stays = jnp.all(x == start) & jnp.all(rates(start) == 0)
+    return SteadyRoot(y, close, regular | stays, is_conserved(conserved, rates, x))
+
+
+def _with_derivatives(f: Callable[[Y], Y], y: Y, close: BoolScalarLike) -> Y:
+    root = jax.lax.custom_root(f, y, lambda _, guess: guess, _solved)
+    return jax.tree.map(lambda x: _known(match(x, close), close), root)
+
+
+def _solved(along: Callable[[Y], Y], b: Y) -> Y:
+    """Solves a linear system that is given by its product with a state."""
+    x = flattened(b)
+    unit = match(jnp.eye(x.size, dtype=x.dtype), x)
+    matrix = jax.vmap(lambda v: flattened(along(unflattened(v, b))), out_axes=1)(unit)
+    return unflattened(jnp.linalg.solve(matrix, x), b)
+
+
+# NaN in the tangent alone: the value is as it was found, only its derivative is not that of a root
+@jax.custom_jvp
+def _known(x: Array, condition: BoolScalarLike) -> Array:
+    del condition
+    return x
+
+
+@_known.defjvp
+def _(primals: PyTree, tangents: PyTree) -> tuple[Array, Array]:
+    x, condition = primals
+    return _known(x, condition), tangents[0] * jnp.where(condition, jnp.ones_like(x), jnp.full_like(x, jnp.nan))

@@ -1,0 +1,1 @@
+"""Checks of what an extension of the library promises."""

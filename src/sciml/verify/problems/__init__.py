@@ -1,0 +1,1 @@
+"""Initial value problems with known answers."""

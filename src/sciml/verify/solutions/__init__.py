@@ -1,0 +1,1 @@
+"""Exact and published solutions, as functions of place and time."""

@@ -1,0 +1,96 @@
+"""Laws of counts: how probable each number of molecules is."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln, xlog1py, xlogy
+from jaxtyping import Array, Float
+
+from ..._interfaces._reactions import AbstractReactions
+from ..._types import RealScalarLike
+from ...models import BirthDeath
+
+
+def birth_death_law(
+    model: BirthDeath, n: Float[Array, "*shape"], t: RealScalarLike, start: int = 0
+) -> Float[Array, "*shape"]:
+    r"""Returns the probabilities of counts under births and deaths.
+
+    From none at the start the law is Poisson with the mean $(b / d)(1 - e^{-d t})$; of those that were there at the
+    start each is still there with the probability $e^{-d t}$, which is a binomial number beside these.
+
+    Args:
+        model: The births and deaths.
+        n: Counts, whole numbers, of any shape.
+        t: The time, above zero.
+        start: The count at time zero.
+
+    Returns:
+        The probability of each count.
+
+    Source:
+        C. W. Gardiner, Handbook of Stochastic Methods, 3rd edition, 2004, section 7.1.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml import models, verify
+
+        law = verify.birth_death_law(models.BirthDeath(birth=3.0, death=1.0), jnp.arange(40.0), 100.0)
+        assert abs(law.sum() - 1) < 1e-5 and abs(jnp.arange(40.0) @ law - 3.0) < 1e-5
+        ```
+    """
+    if isinstance(start, bool) or not isinstance(start, int | np.integer) or start < 0:
+        raise ValueError(f"`start` must be a count, an integer of zero or more, but is {start!r}.")
+    t = jnp.asarray(t, n.dtype)
+    death = model.death.astype(n.dtype)
+    stays = jnp.exp(-death * t)
+    mean = model.birth.astype(n.dtype) / death * -jnp.expm1(-death * t)
+    old = jnp.reshape(jnp.arange(start + 1, dtype=n.dtype), (1,) * n.ndim + (-1,))
+    chosen = gammaln(start + 1.0) - gammaln(old + 1) - gammaln(start - old + 1)
+    of_old = jnp.exp(chosen.astype(n.dtype) + xlogy(old, stays) + xlog1py(start - old, -stays))
+    new = n[..., None] - old
+    there = jnp.maximum(new, 0)
+    of_new = jnp.where(new >= 0, jnp.exp(xlogy(there, mean) - mean - gammaln(there + 1)), 0)
+    return jnp.sum(of_old * of_new, axis=-1)
+
+
+def one_step_law(reactions: AbstractReactions, most: int) -> Float[Array, " counts"]:
+    r"""Returns the law in the long run of a count that reactions change by one at a time.
+
+    In the long run as many go from $n$ to $n + 1$ as come back, so that
+    $p_n \propto \prod_{k < n} a_+(k) / a_-(k + 1)$, where $a_\pm$ are the rates of all reactions that add or take one.
+
+    Args:
+        reactions: Reactions of one species.
+        most: The largest count; those above it should be improbable.
+
+    Returns:
+        The probabilities of 0, 1, ..., `most`.
+
+    Raises:
+        ValueError: If there are several species, or a reaction changes the count by more than one.
+
+    Source:
+        C. W. Gardiner, Handbook of Stochastic Methods, 3rd edition, 2004, section 7.1.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml import models, verify
+
+        law = verify.one_step_law(models.Schloegl(), 1000)
+        assert 0.2 < law[:248].sum() < 0.25  # around the lower of two stable states
+        ```
+    """
+    changes = np.asarray(reactions.stoichiometry)
+    if changes.shape[1] != 1 or np.any(np.abs(changes) != 1):
+        raise ValueError(
+            "`reactions` must change the count of one species by one each, but their `stoichiometry` is "
+            f"{changes.tolist()}."
+        )
+    n = jnp.arange(most + 1, dtype=jnp.result_type(float))
+    rates = jax.vmap(lambda n: reactions.rates(n[None], None))(n)
+    up, down = (jnp.sum(rates * jnp.asarray(changes[:, 0] == sign, rates.dtype)[None], axis=1) for sign in (1, -1))
+    steps = jnp.log(up[:-1]) - jnp.log(down[1:])
+    return jax.nn.softmax(jnp.concatenate([jnp.zeros(1, n.dtype), jnp.cumsum(steps)]))

@@ -1,0 +1,192 @@
+"""Exact solutions of Maxwell's equations: plane waves, and what swings in a box of conductors."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..._types import RealScalarLike
+
+
+def cavity_frequency(
+    lengths: Sequence[float],
+    mode: Sequence[int],
+    *,
+    permittivity: RealScalarLike = 1.0,
+    permeability: RealScalarLike = 1.0,
+) -> Float[Array, ""]:
+    r"""Returns the angular frequency of a mode of a box of perfect conductors in one to three dimensions.
+
+    $$\omega = \frac{\pi}{\sqrt{\varepsilon \mu}} \sqrt{\sum_i (m_i / L_i)^2}$$
+
+    Args:
+        lengths: $L_i$, the lengths of the box.
+        mode: $m_i$, the half waves along each axis.
+        permittivity: $\varepsilon$.
+        permeability: $\mu$.
+
+    Raises:
+        ValueError: If there is not one number of half waves for each length.
+
+    Source:
+        D. M. Pozar, Microwave Engineering, Wiley, 2012, section 6.3.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml import verify
+
+        light = 299792458.0
+        omega = verify.cavity_frequency((1.0, 1.0, 1.0), (1, 1, 0), permittivity=1 / light**2)
+        assert abs(omega / (2 * jnp.pi) / 211.98528e6 - 1) < 1e-6  # hertz
+        ```
+    """
+    k = jnp.asarray(np.linalg.norm(_wave_numbers(lengths, mode)), jnp.result_type(float))
+    return k / jnp.sqrt(jnp.asarray(permittivity, k.dtype) * jnp.asarray(permeability, k.dtype))
+
+
+def cavity_mode(
+    name: str,
+    coordinates: Sequence[Float[Array, "..."]],
+    t: RealScalarLike,
+    *,
+    lengths: Sequence[float],
+    mode: Sequence[int],
+    amplitude: Sequence[float],
+    permittivity: RealScalarLike = 1.0,
+    permeability: RealScalarLike = 1.0,
+) -> Float[Array, "..."]:
+    r"""Returns a component of what swings in a box of perfect conductors, in one to three dimensions.
+
+    With $k_i = \pi m_i / L_i$ for the axes there are, and 0 for the others,
+
+    $$E_i = A_i \cos(k_i x_i) \prod_{j \ne i} \sin(k_j x_j) \cos \omega t, \qquad
+      H_i = -\frac{(k \times A)_i}{\omega \mu} \sin(k_i x_i) \prod_{j \ne i} \cos(k_j x_j) \sin \omega t$$
+
+    where factors of missing axes are 1. $A$ is made perpendicular to $k$.
+
+    Args:
+        name: The component, of $E_x$ to $H_z$: `"Ex"` and so on.
+        coordinates: $x_i$, from a corner of the box, for each axis an array that broadcasts against the others.
+        t: The time.
+        lengths: $L_i$.
+        mode: $m_i$.
+        amplitude: $A$, three numbers.
+        permittivity: $\varepsilon$.
+        permeability: $\mu$.
+
+    Raises:
+        ValueError: If there is no such component, or not one number of half waves for each length.
+
+    Source:
+        D. M. Pozar, Microwave Engineering, Wiley, 2012, section 6.3.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml import verify
+
+        x = jnp.linspace(0.0, 1.0, 5)
+        e = verify.cavity_mode("Ey", (x,), 0.0, lengths=(1.0,), mode=(1,), amplitude=(0.0, 1.0, 0.0))
+        assert jnp.allclose(e, jnp.sin(jnp.pi * x), atol=1e-6)
+        ```
+    """
+    k = _wave_numbers(lengths, mode)
+    a = np.asarray(amplitude, float)
+    a = a - k * (a @ k) / (k @ k)
+    omega = cavity_frequency(lengths, mode, permittivity=permittivity, permeability=permeability)
+    i, electric = _component(name)
+    own, others = (jnp.cos, jnp.sin) if electric else (jnp.sin, jnp.cos)
+    x = coordinates[0]
+    size = jnp.asarray(a[i], x.dtype)
+    phase = omega.astype(x.dtype) * jnp.asarray(t, x.dtype)
+    if electric:
+        total = size * jnp.cos(phase)
+    else:
+        turned = jnp.asarray(np.cross(k, a)[i], x.dtype) / (omega.astype(x.dtype) * jnp.asarray(permeability, x.dtype))
+        total = -turned * jnp.sin(phase)
+    for j, x in enumerate(coordinates):
+        total = total * (own if j == i else others)(jnp.asarray(k[j], x.dtype) * x)
+    return total
+
+
+def electromagnetic_plane_wave(
+    name: str,
+    coordinates: Sequence[Float[Array, "..."]],
+    t: RealScalarLike,
+    *,
+    wave_vector: Sequence[float] | np.ndarray,
+    amplitude: Sequence[float],
+    permittivity: RealScalarLike = 1.0,
+    permeability: RealScalarLike = 1.0,
+) -> Float[Array, "..."]:
+    r"""Returns a component of a plane wave in a uniform medium.
+
+    $$E = A \cos(k \cdot x - \omega t), \qquad H = \frac{k \times A}{\omega \mu} \cos(k \cdot x - \omega t), \qquad
+      \omega = \frac{|k|}{\sqrt{\varepsilon \mu}}$$
+
+    $A$ is made perpendicular to $k$.
+
+    Args:
+        name: The component, `"Ex"` to `"Hz"`.
+        coordinates: For each axis an array that broadcasts against the others.
+        t: The time.
+        wave_vector: $k$, a number for each axis.
+        amplitude: $A$, three numbers.
+        permittivity: $\varepsilon$.
+        permeability: $\mu$.
+
+    Raises:
+        ValueError: If there is no such component, or not one number of the wave vector for each axis.
+
+    Source:
+        J. D. Jackson, Classical Electrodynamics, Wiley, 1999, section 7.1.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml import verify
+
+        x = jnp.linspace(0.0, 1.0, 5)
+        wave = dict(wave_vector=(6.0,), amplitude=(0.0, 1.0, 0.0), permittivity=4.0)
+        e, h = (verify.electromagnetic_plane_wave(name, (x,), 0.3, **wave) for name in ("Ey", "Hz"))
+        assert jnp.allclose(h, 2 * e)  # the impedance is 1 / 2
+        ```
+    """
+    if len(wave_vector) != len(coordinates):
+        raise ValueError(
+            f"`wave_vector` must have a number for each of {len(coordinates)} axes, but has {len(wave_vector)}."
+        )
+    k = np.zeros(3)
+    k[: len(wave_vector)] = wave_vector
+    a = np.asarray(amplitude, float)
+    a = a - k * (a @ k) / (k @ k)
+    dtype = coordinates[0].dtype
+    epsilon, mu = (jnp.asarray(q, dtype) for q in (permittivity, permeability))
+    omega = jnp.asarray(np.linalg.norm(k), dtype) / jnp.sqrt(epsilon * mu)
+    i, electric = _component(name)
+    size = jnp.asarray(a[i], dtype) if electric else jnp.asarray(np.cross(k, a)[i], dtype) / (omega * mu)
+    phase = -omega * jnp.asarray(t, dtype)
+    for wave_number, x in zip(k, coordinates):
+        phase = phase + jnp.asarray(wave_number, dtype) * x
+    return size * jnp.cos(phase)
+
+
+def _component(name: str) -> tuple[int, bool]:
+    if name not in ("Ex", "Ey", "Ez", "Hx", "Hy", "Hz"):
+        raise ValueError(f"there is no component {name!r}: they are Ex, Ey, Ez, Hx, Hy, Hz.")
+    return "xyz".index(name[1]), name[0] == "E"
+
+
+def _wave_numbers(lengths: Any, mode: Any) -> np.ndarray:
+    if len(lengths) != len(mode) or not 1 <= len(mode) <= 3 or not any(mode):
+        raise ValueError(
+            f"`mode` must be one number of half waves for each of the lengths {tuple(lengths)}, not all zero, but is "
+            f"{tuple(mode)}."
+        )
+    k = np.zeros(3)
+    k[: len(mode)] = math.pi * np.asarray(mode, float) / np.asarray(lengths, float)
+    return k
