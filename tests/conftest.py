@@ -121,7 +121,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     markers = [(slow_cases(DURATIONS), pytest.mark.slow), (rare_cases(DURATIONS), pytest.mark.rare)]
     for item in items:
         for cases, marker in markers:
-            if item.nodeid in cases:
+            if item.nodeid in cases and item.get_closest_marker("always") is None:
                 item.add_marker(marker)
         if item.get_closest_marker("float32" if X64 else "x64"):
             item.add_marker(pytest.mark.skip(reason=f"not for SCIML_X64={int(X64)}"))
