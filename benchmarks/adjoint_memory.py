@@ -12,6 +12,7 @@ import numpy as np
 
 import sciml
 from sciml import inspect
+from sciml.inspect._memory import Memory
 
 from ._harness import Candidate, Group, Measured, jitted, max_error
 
@@ -143,7 +144,7 @@ def _curve() -> Group:
     return Group(title, rows, repeats=5, finish=functools.partial(_draw, memory))
 
 
-def _label(name: str, measure: Callable[[], inspect.Memory], memory: dict[str, float]) -> str:
+def _label(name: str, measure: Callable[[], Memory], memory: dict[str, float]) -> str:
     """The row's name with its memory, which is kept for the picture."""
     found = measure().temporaries
     label = f"{name}, {found / (2 * 4 * SMALL_SIZE**2):.0f} states"

@@ -11,6 +11,7 @@ import scipy.stats
 from jaxtyping import Array
 
 from sciml import inference
+from sciml.inference._hierarchical import Hierarchical
 
 from ._harness import Candidate, Group, Measured, in_float64, report
 
@@ -43,7 +44,7 @@ class Study(NamedTuple):
         """Where fits begin: off the truth by a fifth."""
         return jax.tree.map(lambda x: jnp.asarray(x) + 0.2, self.truth)
 
-    def population(self, data: Array, start: dict[str, Array], method: Any) -> inference.Hierarchical:
+    def population(self, data: Array, start: dict[str, Array], method: Any) -> Hierarchical:
         """The density of what is estimated, given data."""
         times = jnp.asarray(self.times)
 

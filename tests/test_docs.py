@@ -1,6 +1,7 @@
 """Every Python block in the README, in `docs/` and in the docstrings runs, and every public name is in `docs/api`."""
 
 import ast
+import importlib
 import inspect
 import pathlib
 import re
@@ -76,8 +77,14 @@ def test_every_public_name_is_in_the_reference():
     assert not missing, f"docs/api lacks {missing}"
 
 
-def test_the_reference_shows_only_public_names():
-    unknown = {name: page for name, page in documented().items() if name not in public_names()}
+def test_the_reference_shows_public_names_and_classes_of_results():
+    unknown = []
+    for name, page in documented().items():
+        module, _, last = name.rpartition(".")
+        if name not in public_names():
+            kind = getattr(importlib.import_module(module), last, None) if "._" in module else None
+            if not inspect.isclass(kind) or kind.__module__ != module:
+                unknown.append(f"{page}: {name}")
     assert not unknown
 
 

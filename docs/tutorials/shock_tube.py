@@ -138,7 +138,7 @@ def computed(left: Gas) -> jax.Array:
 
 def recover(records: jax.Array) -> Gas:
     """The gas on the left, by Levenberg and Marquardt's method from a wrong guess."""
-    fit = sciml.training.fit(
+    fit = sciml.fit(
         GUESS,
         lambda left, records: (computed(left) - records) / NOISE,
         records,

@@ -57,14 +57,12 @@ from ._jax._checkpointed_scan import checkpointed_scan as checkpointed_scan
 from ._parameters import parameter as parameter, with_dtype as with_dtype
 from ._progress import Progress as Progress
 from ._status import SolveError as SolveError, Status as Status
-from .solvers import (
-    BrownianPath as BrownianPath,
-    Solution as Solution,
-    adjoints as adjoints,
-    solve as solve,
-    solve_bvp as solve_bvp,
-    steady_state as steady_state,
-)
+from .solvers import adjoints as adjoints
+from .solvers._solution import Solution as Solution
+from .solvers._solve import solve as solve
+from .solvers.noise._brownian import BrownianPath as BrownianPath
+from .solvers.roots._boundary_values import solve_bvp as solve_bvp
+from .solvers.roots._steady_state import steady_state as steady_state
 
 if TYPE_CHECKING:
     from . import (
@@ -82,8 +80,8 @@ if TYPE_CHECKING:
         training as training,
         verify as verify,
     )
-    from .runs import simulate as simulate
-    from .training import fit as fit
+    from .runs._simulate import simulate as simulate
+    from .training._fit import fit as fit
 
 sys.modules[f"{__name__}.adjoints"] = adjoints  # for `from sciml.adjoints import Gauss`
 
@@ -105,7 +103,7 @@ _PACKAGES = (
     "training",
     "verify",
 )
-_FROM = {"fit": "training", "simulate": "runs"}
+_FROM = {"fit": "training._fit", "simulate": "runs._simulate"}
 
 __version__: str  # by `__getattr__`: to look it up takes time
 

@@ -11,6 +11,7 @@ import pytest
 
 import sciml
 from sciml import inspect
+from sciml.inspect._adjoint_memory import AdjointMemory
 
 
 def reaction(t, y, args):
@@ -36,7 +37,7 @@ def rows(steps, kinds=COMPARED):
 
 def table(steps, budget):
     """The table of a solve for a budget."""
-    return inspect.AdjointMemory(rows(steps), budget)
+    return AdjointMemory(rows(steps), budget)
 
 
 def planned(fn, y0, **options):

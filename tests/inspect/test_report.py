@@ -11,9 +11,10 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 import sciml
 from sciml import inspect
 from sciml.inspect import _report
+from sciml.inspect._rates import Rates
 from tests.conftest import X64
 
-RATES = inspect.Rates(
+RATES = Rates(
     device="a machine of round numbers",
     products=1e11,
     flops=5e10,

@@ -341,13 +341,14 @@ def test_no_event_draws_no_ring():
 
 def test_residuals_and_profiles_draw_what_is_there():
     from sciml import inference
+    from sciml.inference._profile import ProfileLikelihood
 
     noise = np.random.default_rng(0).normal(size=60)
     left, middle, right = inference.residual_diagnostics(noise).plot(label="day")
     np.testing.assert_allclose(left.lines[1].get_ydata(), noise)
     np.testing.assert_allclose(np.sort(noise), right.lines[1].get_ydata())
     assert left.get_xlabel() == "day" and "runs of one sign: p = " in left.get_title() and middle.get_ylim()[1] >= 0.5
-    profile = inference.ProfileLikelihood(
+    profile = ProfileLikelihood(
         ("a", "b"),
         np.array([[0.0, 1.0, 2.0], [1.0, 2.0, np.nan]]),
         np.array([[4.0, 0.0, 4.0], [5.0, 0.0, np.nan]]),

@@ -112,7 +112,7 @@ def test_a_model_may_say_it():
     exact = jax.jit(jax.vmap(jax.value_and_grad(named)))(rates)
     assert np.array_equal(values, exact[0]) and np.array_equal(slopes, exact[1])  # it is the same program
     assert sciml.solve(model, y0, t0=0.0, t1=1.0, dt=0.1, throw=False).solver == "Rodas5P"
-    run = sciml.runs.simulate(model, y0, t0=0.0, t1=1e3)
+    run = sciml.simulate(model, y0, t0=0.0, t1=1e3)
     np.testing.assert_allclose(run.y, sciml.solve(model, y0, t0=0.0, t1=1e3).ys[-1], rtol=1e-9)
 
 

@@ -8,8 +8,8 @@ import pytest
 import scipy.optimize
 
 import sciml
-from sciml import SolveError, Status
-from sciml.training import AbstractTransform, Fit, fit
+from sciml import SolveError, Status, fit
+from sciml.training import AbstractTransform, Fit
 
 
 class Line(eqx.Module):

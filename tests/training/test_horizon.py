@@ -10,7 +10,7 @@ import pytest
 
 import sciml
 from sciml import Status, inspect, training
-from sciml.inspect import Horizon
+from sciml._interfaces._horizon import Horizon
 from sciml.training._gradients_reach import check_horizon
 
 START = jnp.array([-3.0, -3.0, 20.0])

@@ -23,28 +23,21 @@ where the answer needs it; `report` and `first_nan` alone run it.
 - `environment` alone takes no callable: versions, devices, settings, and small programs run to see what XLA does wrong.
 """
 
-from .._interfaces._horizon import Horizon as Horizon
-from ._adjoint_memory import AdjointMemory as AdjointMemory, AdjointRow as AdjointRow, adjoint_memory as adjoint_memory
-from ._canaries import Canary as Canary
-from ._collectives import Collective as Collective, collectives as collectives
-from ._compiled_facts import CompiledFacts as CompiledFacts, Prediction as Prediction
-from ._cost import Cost as Cost, cost as cost
-from ._environment import Environment as Environment, environment as environment
-from ._fallbacks import Fallbacks as Fallbacks, fallbacks as fallbacks
-from ._findings import Finding as Finding
-from ._first_nan import NonFinite as NonFinite, first_nan as first_nan
+from ._adjoint_memory import adjoint_memory as adjoint_memory
+from ._collectives import collectives as collectives
+from ._cost import cost as cost
+from ._environment import environment as environment
+from ._fallbacks import fallbacks as fallbacks
+from ._first_nan import first_nan as first_nan
 from ._hlo import hlo as hlo
-from ._hlo_work import Kernel as Kernel
 from ._horizon import horizon as horizon
-from ._jacobian import Jacobian as Jacobian, jacobian as jacobian
+from ._jacobian import jacobian as jacobian
 from ._jaxpr import jaxpr as jaxpr
-from ._loops import Loop as Loop, loops as loops
-from ._lyapunov import LyapunovExponents as LyapunovExponents, lyapunov_exponents as lyapunov_exponents
-from ._measure import CallTimes as CallTimes
-from ._memory import Memory as Memory, memory as memory
-from ._program_facts import Note as Note, ProgramFacts as ProgramFacts
-from ._rates import Rates as Rates, rates as rates
+from ._loops import loops as loops
+from ._lyapunov import lyapunov_exponents as lyapunov_exponents
+from ._memory import memory as memory
+from ._rates import rates as rates
 from ._report import Report as Report, report as report
-from ._report_diff import ReportDiff as ReportDiff, diff as diff
-from ._retraces import Retraces as Retraces, retraces as retraces
-from ._sharding import Placement as Placement, Placements as Placements, sharding as sharding
+from ._report_diff import diff as diff
+from ._retraces import retraces as retraces
+from ._sharding import sharding as sharding

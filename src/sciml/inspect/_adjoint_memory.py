@@ -13,9 +13,9 @@ from .._checks import check_count, check_state
 from .._jax import _checkpoint_levels
 from .._jax._checkpointed_scan import bytes_of
 from .._types import Args, IntScalarLike, RealScalarLike
-from ..solvers import solve
 from ..solvers._plan import Plan, default_solver, make_plan
 from ..solvers._request import Interval, Request
+from ..solvers._solve import solve
 from ..solvers.adjoints import (
     AbstractAdjoint,
     Backsolve,

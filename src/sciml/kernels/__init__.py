@@ -9,4 +9,3 @@
 from . import ensemble as ensemble, stencil as stencil
 from ._qualify import qualify as qualify
 from ._use import use as use
-from ._verdicts import Verdict as Verdict

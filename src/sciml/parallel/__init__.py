@@ -10,7 +10,7 @@
 - `Retry`: what to do with members that failed.
 - `Domain`: a field split over devices: ghost layers from neighbours, sums, Fourier transforms.
 - `initialize`: joins this process to the others of a job.
-- `SweepResult`, `ParameterGrid`, `Generated`, `Counts`, `TopMembers`: what these return.
+- `SweepResult`: what `sweep` returns.
 
 A member is one setting of the parameters. Members never talk to each other, so `ensemble` and `sweep`
 do not communicate between devices while members run, and one that fails leaves the others as they are.
@@ -21,14 +21,14 @@ from ._ensemble import ensemble as ensemble
 from ._initialize import initialize as initialize
 from ._mesh import mesh as mesh
 from .domain._domain import Domain as Domain
-from .members._generated import Generated as Generated, generate as generate
-from .members._grid import ParameterGrid as ParameterGrid, grid as grid
+from .members._generated import generate as generate
+from .members._grid import grid as grid
 from .members._qmc import latin_hypercube as latin_hypercube, sobol as sobol
 from .reductions._abstract import AbstractReduction as AbstractReduction
-from .reductions._histogram import Counts as Counts, Histogram as Histogram
+from .reductions._histogram import Histogram as Histogram
 from .reductions._moments import Mean as Mean, Variance as Variance
 from .reductions._quantiles import Quantiles as Quantiles
-from .reductions._top_k import TopK as TopK, TopMembers as TopMembers
+from .reductions._top_k import TopK as TopK
 from .sweeps._result import SweepResult as SweepResult
 from .sweeps._retry import Retry as Retry
 from .sweeps._sweep import sweep as sweep

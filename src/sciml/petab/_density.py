@@ -9,7 +9,8 @@ from jaxtyping import Array, Float
 
 from .._types import Key
 from ..inference import AbstractDistribution, Custom, Uniform
-from ..training import AbstractTransform, Bounded, Identity
+from ..training import AbstractTransform, Bounded
+from ..training._transforms import Identity
 from ._measured import Noise, Predicted, log_probability
 from ._priors import log_prior_of, log_slope, on_scale_of
 from ._tables import EstimatedParameter

@@ -11,7 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..models.networks._sbml_model import SBMLModel
-from ..solvers import Rodas5P, solve
+from ..solvers import Rodas5P
+from ..solvers._solve import solve
 from ..solvers.adjoints import Direct
 from ..solvers.linear._choose import LinearChoice
 from ._parameters_of import Conditions

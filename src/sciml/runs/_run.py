@@ -80,7 +80,7 @@ class Run:
         t_reached: The time up to which the solution is good, per member.
         accepted: The number of accepted steps, per member.
         rejected: The number of rejected steps, per member.
-        events: What happened, `sciml.solvers.Occurrences` with members first; None where no events were given, and of a
+        events: What happened, `Occurrences` with members first; None where no events were given, and of a
             run that was loaded.
         finished: Whether there is nothing left to do; otherwise the same call resumes it.
         reason: Why the run ended, in a sentence.

@@ -1,11 +1,5 @@
-"""Solvers of initial value problems.
+"""Methods for initial value problems, the argument `solver` of `sciml.solve`.
 
-- `solve`: the front door; returns a `Solution` with its `Stats`.
-- `steady_state`: where a vector field vanishes.
-- `solve_bvp`: a solution of which something is known at both ends.
-- `Resume`: what a solve goes on from that ended earlier.
-- `Event`, `Schedule`: what happens on the way, and `Occurrences`, what a solution says of it.
-- `adjoints`: how derivatives are computed, `sciml.adjoints`; `reversal_error` says how exact a reversible solve is.
 - `AbstractStepper`: a one-step method of one's own, whose steps return a `Step`.
 - `Rodas5P`, `Rosenbrock23`: implicit methods for stiff and differential-algebraic equations; they are
   diffrax solvers too.
@@ -29,18 +23,14 @@
 - `DriftImplicitEuler`, `DriftImplicitMilstein`, `SemiImplicitEuler`, `StochasticETD1`: methods for stiff equations with
   noise.
 - `Gillespie`, `TauLeaping`: methods for reactions of single molecules.
-- `stability`: for which steps a method is stable, a `Stability`.
+- `reversal_error`: how exact a reversible solve is.
+- `stability`: for which steps a method is stable.
 - `tune_stencil`: in which tiles a kernel runs the steps of a model fastest.
 """
 
-from .._interfaces._events import Event as Event, Schedule as Schedule
 from ._reversal_error import reversal_error as reversal_error
-from ._solution import Solution as Solution, Stats as Stats
-from ._solve import solve as solve
 from ._stable_step import stability as stability
 from ._tune_stencil import tune_stencil as tune_stencil
-from .control._stability import Stability as Stability
-from .events._occurrences import Occurrences as Occurrences
 from .linear._preconditioners import (
     ILU0 as ILU0,
     AbstractPreconditioner as AbstractPreconditioner,
@@ -99,7 +89,3 @@ from .methods.stochastic._exponential import StochasticETD1 as StochasticETD1
 from .methods.stochastic._semi_implicit import SemiImplicitEuler as SemiImplicitEuler
 from .methods.stochastic._sri import SRIW1 as SRIW1
 from .methods.stochastic._weak import PlatenWeak2 as PlatenWeak2
-from .noise._brownian import BrownianPath as BrownianPath
-from .outputs._resume import Resume as Resume
-from .roots._boundary_values import solve_bvp as solve_bvp
-from .roots._steady_state import steady_state as steady_state

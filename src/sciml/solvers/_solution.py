@@ -59,11 +59,11 @@ class Solution(eqx.Module):
         t_reached: The time up to which the solution is good; `t1` where it was successful.
         stats: Steps and evaluations.
         solver: The name of the method that was used, which `sciml.solve` may have chosen.
-        events: The events that happened, `sciml.solvers.Occurrences`; None where none were given. Where one ended the
+        events: The events that happened, `Occurrences`; None where none were given. Where one ended the
             solve, what was to be saved after it is NaN, and the end state is that at the event. The row that
             `diffrax.SaveAt(t1=True)` adds is the end state, too, if `events` keeps that event.
         dense: What `evaluate` needs; None but for `saveat=diffrax.SaveAt(dense=True)`.
-        resume: What a solve with a later `t1` goes on from, `sciml.solvers.Resume`; None but for
+        resume: What a solve with a later `t1` goes on from, a `Resume`; None but for
             `saveat=diffrax.SaveAt(solver_state=True)`.
 
     Example:

@@ -6,7 +6,8 @@ import diffrax
 import jax.numpy as jnp
 
 from .._types import Y
-from ..kernels.stencil import NotForKernelsError, Timing, tune
+from ..kernels.stencil import NotForKernelsError, tune
+from ..kernels.stencil._tune import Timing
 from ._plan import default_solver
 from ._read_diffrax import stepper_of
 from ._request import Request

@@ -34,7 +34,7 @@ def warned_at_start(horizon: HorizonOption, model: Any, where: str) -> None:
     """Measures the horizon of the model as given, and warns where gradients do not reach that far.
 
     Raises:
-        TypeError: If `horizon` does not return a `sciml.inspect.Horizon`.
+        TypeError: If `horizon` does not return a `Horizon`, as `sciml.inspect.horizon` returns.
         SolveError: If the solve in it fails.
 
     Warns:

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from .._types import Key, RealScalarLike
 from ..models.neural import LatentODE
-from ..solvers import solve
+from ..solvers._solve import solve
 from .shooting._windows import Windows
 
 

@@ -84,7 +84,7 @@ class Identity(AbstractTransform):
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.training import Identity
+        from sciml.training._transforms import Identity
 
         assert Identity().inverse(jnp.array(-2.0)) == -2.0
         ```

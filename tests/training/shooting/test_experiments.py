@@ -10,7 +10,8 @@ from scipy.stats import norm
 
 from sciml import training
 from sciml.models.neural import LatentODE, NeuralODE
-from sciml.training import Shooting, multiple_shooting
+from sciml.training import multiple_shooting
+from sciml.training.shooting._shooting import Shooting
 
 TS = [np.array([0.0, 0.2, 0.5, 0.9, 1.0]), np.array([1.0, 1.4, 1.5]), np.linspace(0.0, 2.0, 8)]
 RATES = jnp.array([1.0, 0.5, 2.0])

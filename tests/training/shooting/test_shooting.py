@@ -8,7 +8,8 @@ import optax
 import pytest
 
 import sciml
-from sciml.training import Shooting, multiple_shooting, train
+from sciml.training import multiple_shooting, train
+from sciml.training.shooting._shooting import Shooting
 
 TS = np.array([0.0, 0.3, 0.4, 1.0, 1.1, 1.7, 2.0, 2.6])
 OPTIONS = dict(dt=0.1)

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._types import Key
-from ...training import AbstractTransform, Identity
+from ...training import AbstractTransform
+from ...training._transforms import Identity
 from ._abstract import AbstractDistribution
 
 

@@ -9,7 +9,8 @@ from jaxtyping import Array, Float
 
 from ..._parameters import Parameter, parameter
 from ..._types import Key
-from ...training import AbstractTransform, Identity, Positive
+from ...training import AbstractTransform, Positive
+from ...training._transforms import Identity
 from ._abstract import AbstractDistribution, check_positive, default, like
 
 _HALF_LOG_2PI = 0.5 * float(np.log(2 * np.pi))

@@ -11,7 +11,8 @@ from jaxtyping import Array, Float
 
 from ..._parameters import Parameter, parameter
 from ..._types import Key
-from ...training import AbstractTransform, Bounded, Identity, Positive
+from ...training import AbstractTransform, Bounded, Positive
+from ...training._transforms import Identity
 from ._abstract import AbstractDistribution, check_positive, default, known, like
 
 

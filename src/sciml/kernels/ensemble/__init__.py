@@ -5,4 +5,4 @@
 - `select`: whether a kernel supports a model, what runs it, and why.
 """
 
-from ._select import EnsembleSelection as EnsembleSelection, select as select
+from ._select import select as select

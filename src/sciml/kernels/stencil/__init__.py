@@ -13,6 +13,6 @@ from ._evolve import evolve as evolve
 from ._ghost_weights import NotForKernelsError as NotForKernelsError
 from ._kernel import AbstractStencilKernel as AbstractStencilKernel, Tiling as Tiling
 from ._rates import StencilRates as StencilRates
-from ._select import StencilSelection as StencilSelection, select as select
-from ._tune import Timing as Timing, tune as tune
+from ._select import select as select
+from ._tune import tune as tune
 from ._update import StencilUpdate as StencilUpdate

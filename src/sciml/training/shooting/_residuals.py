@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ..._checks import concrete
-from ...solvers import solve
+from ...solvers._solve import solve
 from ._windows import Windows, filled
 
 

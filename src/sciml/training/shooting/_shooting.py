@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..._checks import check_count
 from ..._types import Key, RealScalarLike
-from ...solvers import solve
+from ...solvers._solve import solve
 from ._residuals import (
     check_conditions,
     check_scale,

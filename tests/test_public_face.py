@@ -1,0 +1,66 @@
+"""The public face: how many names there are, that each has one path, and that somebody is told of each."""
+
+import inspect
+import pathlib
+import re
+import typing
+
+from tests.test_architecture import public_names
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+MOST = 1000
+"""How many public names there may be. A new name replaces an old one, or the reviewer agrees to raise this number."""
+
+
+def named() -> dict[str, object]:
+    """The public names that are not packages, by their path."""
+    return {name: value for name, value in public_names().items() if not inspect.ismodule(value)}
+
+
+def returned(function: object) -> list[type]:
+    """The classes in the annotation of what a function returns."""
+    return list(_classes(inspect.signature(function).return_annotation))
+
+
+def _classes(annotation: object):
+    if inspect.isclass(annotation) and not typing.get_args(annotation):
+        yield annotation
+    for part in typing.get_args(annotation):
+        yield from _classes(part)
+
+
+def test_there_are_few_names():
+    assert len({id(value) for value in named().values()}) <= MOST
+
+
+def test_each_name_has_one_path():
+    paths: dict[int, list[str]] = {}
+    for name, value in named().items():
+        paths.setdefault(id(value), []).append(name)
+    double = [sorted(names) for names in paths.values() if len(names) > 1]
+    assert not double, double
+
+
+def test_somebody_is_told_of_each_name():
+    """In a guide, a tutorial, a lesson, or the introduction of a page of the reference: as code, not as a word."""
+    pages = [ROOT / "README.md", *(page for page in (ROOT / "docs").rglob("*.md") if page.name != "changelog.md")]
+    text = "\n".join(re.sub(r"^:::.*$", "", page.read_text(), flags=re.MULTILINE) for page in pages)
+    told = set(re.findall(r"[.`](\w+)", text))
+    for line in re.findall(r"^from sciml\S* import (?:\(([^)]*)\)|(.*))$", text, re.MULTILINE):
+        told.update(re.findall(r"\w+", " ".join(line)))
+    untold = [name for name in named() if name.rpartition(".")[2] not in told]
+    assert not untold, untold
+
+
+def test_results_of_functions_are_in_the_reference():
+    """Nobody needs to import the class of a result, but its attributes are documented."""
+    shown = set(re.findall(r"^::: (\S+)$", "\n".join(x.read_text() for x in (ROOT / "docs/api").glob("*.md")), re.M))
+    names = named()
+    known = shown | {f"{value.__module__}.{value.__qualname__}" for value in names.values() if inspect.isclass(value)}
+    missing = []
+    for name, value in names.items():
+        kinds = returned(value) if inspect.isroutine(value) else []
+        paths = [f"{kind.__module__}.{kind.__qualname__}" for kind in kinds if kind.__module__.startswith("sciml.")]
+        missing += [f"{path}, which {name} returns" for path in paths if path not in known]
+    assert not missing
