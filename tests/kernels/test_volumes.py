@@ -29,8 +29,8 @@ from sciml.spatial import (
     Periodic,
     Reflecting,
     Rusanov,
-    minmod,
 )
+from sciml.spatial.finite_volumes._limiters import minmod
 
 from .running import believe, solve
 

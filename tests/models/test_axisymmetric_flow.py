@@ -18,8 +18,8 @@ from sciml.spatial import (
     Sides,
     Spherical,
     clustered_faces,
-    minmod,
 )
+from sciml.spatial.finite_volumes._limiters import minmod
 from tests.gradients import check_gradient
 
 pytestmark = pytest.mark.x64

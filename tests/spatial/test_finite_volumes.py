@@ -17,7 +17,6 @@ from sciml.spatial import (
     WENO5,
     WENO5Z,
     Characteristic,
-    Componentwise,
     Constant,
     FiniteVolumes,
     Grid,
@@ -32,10 +31,9 @@ from sciml.spatial import (
     Roe,
     Rusanov,
     Sides,
-    minmod,
-    monotonized_central,
-    van_leer,
 )
+from sciml.spatial.finite_volumes._limiters import minmod, monotonized_central, van_leer
+from sciml.spatial.finite_volumes._variables import Componentwise
 
 LIMITERS = (minmod, van_leer, monotonized_central)
 RECONSTRUCTIONS = (Constant(), *map(Muscl, LIMITERS), PPM(), WENO3(), WENO5(), WENO5Z(), TENO5())

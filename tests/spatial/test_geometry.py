@@ -34,13 +34,12 @@ from sciml.spatial import (
     Spherical,
     Upwind,
     VariableLaplacian,
-    arithmetic_mean,
     clustered_faces,
-    harmonic_mean,
     solve_elliptic,
     stretched_faces,
 )
-from sciml.spatial.geometry import AbstractCoordinates
+from sciml.spatial._diffusion import arithmetic_mean, harmonic_mean
+from sciml.spatial.geometry._coordinates import AbstractCoordinates
 from tests.gradients import check_gradient
 
 CIRCLE = np.linspace(0.0, 2 * np.pi, 9)

@@ -19,8 +19,8 @@ from sciml.spatial import (
     Periodic,
     Robin,
     VariableLaplacian,
-    arithmetic_mean,
 )
+from sciml.spatial._diffusion import arithmetic_mean
 from tests.gradients import check_gradient
 
 ROBIN = Robin(a=1.0, b=0.5, c=2.0)

@@ -302,9 +302,7 @@ def test_harmonic_mean_where_a_coefficient_jumps():
     """Two layers in series: the steady flux is that of their resistances."""
     grid = Grid(8)
     k = jnp.where(grid.centers[0] < 0.5, 1.0, 100.0)
-    operator = spatial.VariableLaplacian(
-        grid, {"x-": Dirichlet(0.0), "x+": Dirichlet(1.0)}, k, mean=spatial.harmonic_mean
-    )
+    operator = spatial.VariableLaplacian(grid, {"x-": Dirichlet(0.0), "x+": Dirichlet(1.0)}, k, mean="harmonic")
     flux = 1 / (0.5 / 1.0 + 0.5 / 100.0)
     x = grid.centers[0]
     steady = jnp.where(x < 0.5, flux * x, 1 - flux * (1 - x) / 100.0)

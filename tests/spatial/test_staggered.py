@@ -14,14 +14,14 @@ from sciml.spatial import (
     NoSlip,
     Periodic,
     PressureOutlet,
-    Projection,
     StaggeredDivergence,
-    StaggeredVelocity,
     VelocityInlet,
 )
 from sciml.spatial.staggered._friction import friction
+from sciml.spatial.staggered._projection import Projection
 from sciml.spatial.staggered._stokes import viscous
 from sciml.spatial.staggered._transport import carry_momentum
+from sciml.spatial.staggered._velocity import StaggeredVelocity
 
 GRID = Grid((6, 5), (0.0, 0.0), (1.0, 1.5))
 CLOSED = {"x": NoSlip(), "y-": FreeSlip(), "y+": NoSlip((1.0, 0.0))}

@@ -13,8 +13,8 @@ Finite differences
     `Laplacian`, `VariableLaplacian`, `AnisotropicLaplacian`, `Biharmonic`; `Derivative`, `Gradient`, `Divergence`,
     `Curl`; `Upwind`
 Staggered grids, for flow that cannot be compressed
-    `StaggeredGradient` and `StaggeredDivergence`; `StaggeredVelocity` between sides (`NoSlip`, `FreeSlip`,
-    `VelocityInlet`, `PressureOutlet`), its `Projection`, and what it carries (`Central`, `LimitedUpwind`)
+    `StaggeredGradient` and `StaggeredDivergence`; sides (`NoSlip`, `FreeSlip`, `VelocityInlet`, `PressureOutlet`); how
+    velocities carry fields (`Central`, `LimitedUpwind`)
 Spectral
     `Spectral` for Fourier, sine and cosine modes, `Chebyshev`
 Receivers and sources
@@ -28,12 +28,12 @@ Fields to start from
 Finite volumes, for conservation laws
     `FiniteVolumes`, of a reconstruction (`Constant`, `Muscl`, `PPM`, `WENO3`, `WENO5`, `WENO5Z`, `TENO5`), a flux
     (`Rusanov`, `HLL`, `HLLC`, `Roe`, `LaxWendroff`) and sides (`Inflow`, `Outflow`, `Reflecting`, `MovingWall`,
-    `NoSlipWall`); in variables (`Componentwise`, `Characteristic`), with a `PositivityLimiter`
+    `NoSlipWall`); in `Characteristic` variables, with a `PositivityLimiter`
 
 Elliptic problems
     `Poisson` and `Helmholtz` by transforms; `EllipticOperator` with `solve_elliptic`, and the solvers `FastTransform`
-    and `Multigrid` (`VCycle`, `WCycle`, `FCycle`; `Galerkin`, `Resistors`; `RedBlack`, `Lines`,
-    `ChebyshevSmoother`); `ImplicitDiffusion` for the implicit part of a time step
+    and `Multigrid`, with a smoother (`RedBlack`, `Lines`, `ChebyshevSmoother`); `ImplicitDiffusion` for the implicit
+    part of a time step
 
 Every operator is a module, made of a grid and its boundary and called with a field. It knows its `radius`,
 `spectral_radius`, `symbol` and `sparsity`.
@@ -51,7 +51,6 @@ Example:
     ```
 """
 
-from ._abstract_grid import AbstractGrid as AbstractGrid
 from ._boundaries import Boundaries as Boundaries
 from ._chebyshev import Chebyshev as Chebyshev
 from ._conditions import (
@@ -63,12 +62,7 @@ from ._conditions import (
     Robin as Robin,
 )
 from ._derivatives import Curl as Curl, Derivative as Derivative, Divergence as Divergence, Gradient as Gradient
-from ._diffusion import (
-    AnisotropicLaplacian as AnisotropicLaplacian,
-    VariableLaplacian as VariableLaplacian,
-    arithmetic_mean as arithmetic_mean,
-    harmonic_mean as harmonic_mean,
-)
+from ._diffusion import AnisotropicLaplacian as AnisotropicLaplacian, VariableLaplacian as VariableLaplacian
 from ._grid import Grid as Grid
 from ._implicit import ImplicitDiffusion as ImplicitDiffusion
 from ._initial import (
@@ -89,83 +83,54 @@ from ._noise import (
 )
 from ._points import Points as Points
 from ._spectral import Spectral as Spectral
-from ._stencil import AbstractStencil as AbstractStencil
 from ._upwind import Upwind as Upwind
-from .elliptic import (
-    AbstractCoarsening as AbstractCoarsening,
-    AbstractCycle as AbstractCycle,
-    AbstractSmoother as AbstractSmoother,
-    ChebyshevSmoother as ChebyshevSmoother,
-    EllipticOperator as EllipticOperator,
-    FastTransform as FastTransform,
-    FCycle as FCycle,
-    Galerkin as Galerkin,
-    Helmholtz as Helmholtz,
-    Lines as Lines,
-    Multigrid as Multigrid,
-    Poisson as Poisson,
-    RedBlack as RedBlack,
-    Resistors as Resistors,
-    VCycle as VCycle,
-    WCycle as WCycle,
-    default_solver as default_solver,
-    solve_elliptic as solve_elliptic,
-)
-from .finite_volumes import (
+from .elliptic._multigrid import Multigrid as Multigrid
+from .elliptic._operator import EllipticOperator as EllipticOperator
+from .elliptic._poisson import Helmholtz as Helmholtz, Poisson as Poisson
+from .elliptic._smoothers import ChebyshevSmoother as ChebyshevSmoother, Lines as Lines, RedBlack as RedBlack
+from .elliptic._solve import solve_elliptic as solve_elliptic
+from .elliptic._transform_solver import FastTransform as FastTransform
+from .finite_volumes._finite_volumes import FiniteVolumes as FiniteVolumes
+from .finite_volumes._fluxes import (
     HLL as HLL,
     HLLC as HLLC,
-    PPM as PPM,
-    TENO5 as TENO5,
-    WENO3 as WENO3,
-    WENO5 as WENO5,
-    WENO5Z as WENO5Z,
     AbstractFlux as AbstractFlux,
-    AbstractReconstruction as AbstractReconstruction,
-    AbstractSide as AbstractSide,
-    AbstractSides as AbstractSides,
-    AbstractVariables as AbstractVariables,
-    Characteristic as Characteristic,
-    Componentwise as Componentwise,
-    Constant as Constant,
-    FiniteVolumes as FiniteVolumes,
-    Inflow as Inflow,
     LaxWendroff as LaxWendroff,
-    MovingWall as MovingWall,
-    Muscl as Muscl,
-    NoSlipWall as NoSlipWall,
-    Outflow as Outflow,
-    PositivityLimiter as PositivityLimiter,
-    Reflecting as Reflecting,
     Roe as Roe,
     Rusanov as Rusanov,
-    Sides as Sides,
-    minmod as minmod,
-    monotonized_central as monotonized_central,
-    van_leer as van_leer,
 )
-from .geometry import (
-    AbstractCoordinates as AbstractCoordinates,
+from .finite_volumes._muscl import Constant as Constant, Muscl as Muscl
+from .finite_volumes._positivity import PositivityLimiter as PositivityLimiter
+from .finite_volumes._ppm import PPM as PPM
+from .finite_volumes._reconstruction import AbstractReconstruction as AbstractReconstruction
+from .finite_volumes._sides import (
+    Inflow as Inflow,
+    MovingWall as MovingWall,
+    NoSlipWall as NoSlipWall,
+    Outflow as Outflow,
+    Reflecting as Reflecting,
+    Sides as Sides,
+)
+from .finite_volumes._variables import Characteristic as Characteristic
+from .finite_volumes._weno import TENO5 as TENO5, WENO3 as WENO3, WENO5 as WENO5, WENO5Z as WENO5Z
+from .geometry._clustered import clustered_faces as clustered_faces, stretched_faces as stretched_faces
+from .geometry._coordinates import (
     Axisymmetric as Axisymmetric,
     Cartesian as Cartesian,
-    Immersed as Immersed,
-    OrthogonalGrid as OrthogonalGrid,
     Polar as Polar,
     Spherical as Spherical,
-    clustered_faces as clustered_faces,
-    stretched_faces as stretched_faces,
 )
-from .staggered import (
-    AbstractFlowSide as AbstractFlowSide,
-    AbstractTransport as AbstractTransport,
-    Central as Central,
+from .geometry._immersed import Immersed as Immersed
+from .geometry._orthogonal_grid import OrthogonalGrid as OrthogonalGrid
+from .staggered._flow_sides import (
     FreeSlip as FreeSlip,
-    LimitedUpwind as LimitedUpwind,
     NoSlip as NoSlip,
     PressureOutlet as PressureOutlet,
-    Projection as Projection,
+    VelocityInlet as VelocityInlet,
+)
+from .staggered._gradient import (
     StaggeredDivergence as StaggeredDivergence,
     StaggeredGradient as StaggeredGradient,
-    StaggeredVelocity as StaggeredVelocity,
-    VelocityInlet as VelocityInlet,
     faces as faces,
 )
+from .staggered._transport import Central as Central, LimitedUpwind as LimitedUpwind

@@ -20,31 +20,29 @@ from .geometry._flux_form import alike, between_faces, diffused
 
 
 def arithmetic_mean(a: Array, b: Array) -> Array:
-    """Returns half the sum: the coefficient between two cells where it varies smoothly.
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-        from sciml.spatial import arithmetic_mean
-
-        assert arithmetic_mean(jnp.float32(1.0), jnp.float32(3.0)) == 2.0
-        ```
-    """
+    """Returns half the sum: the coefficient between two cells where it varies smoothly."""
     return 0.5 * (a + b)
 
 
 def harmonic_mean(a: Array, b: Array) -> Array:
-    """Returns the inverse of the mean inverse: the coefficient between two cells where it jumps at their face.
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-        from sciml.spatial import harmonic_mean
-
-        assert harmonic_mean(jnp.float32(1.0), jnp.float32(3.0)) == 1.5
-        ```
-    """
+    """Returns the inverse of the mean inverse: the coefficient between two cells where it jumps at their face."""
     return 2.0 * a * b / (a + b)
+
+
+MEANS = {"arithmetic": arithmetic_mean, "harmonic": harmonic_mean}
+
+
+def as_mean(mean: Any) -> Callable[[Array, Array], Array]:
+    """Returns the function that a mean is given as, by name or itself.
+
+    Raises:
+        ValueError: If it is neither a function nor the name of one.
+    """
+    if callable(mean):
+        return mean
+    if not isinstance(mean, str) or mean not in MEANS:
+        raise ValueError(f"`mean` must be 'arithmetic', 'harmonic' or a function of two coefficients, but is {mean!r}.")
+    return MEANS[mean]
 
 
 def positive_beyond(boundary: Any, k: Array) -> Array:
@@ -65,8 +63,8 @@ class VariableLaplacian(eqx.Module):
         boundary: The conditions at the sides; see `Boundaries`.
         coefficient: $k$: a number, or an array over the grid.
         order: The order of accuracy: 2, 4, 6 or 8.
-        mean: The coefficient between two cells from that of both, for order 2; `arithmetic_mean`, or `harmonic_mean`
-            where it jumps.
+        mean: The mean of two cells' coefficients at their face, for order 2: `"arithmetic"`, `"harmonic"` for
+            coefficients that jump, or a function of both.
 
     Raises:
         ValueError: If the order is unknown, the grid too small, or the coefficient has the wrong shape.
@@ -95,12 +93,12 @@ class VariableLaplacian(eqx.Module):
         boundary: Any,
         coefficient: Any,
         order: int = 2,
-        mean: Callable[[Array, Array], Array] = arithmetic_mean,
+        mean: str | Callable[[Array, Array], Array] = "arithmetic",
     ):
         self.grid, self.boundary = grid, as_boundary(grid, boundary)
         self.coefficient = parameter(coefficient)
         self.order = check_order(order, ORDERS, "VariableLaplacian")
-        self.mean = mean
+        self.mean = as_mean(mean)
         if self.coefficient.ndim not in (0, grid.ndim):
             raise ValueError(
                 f"`VariableLaplacian(coefficient=...)` must be a number or an array over the {grid.ndim} axes of the "

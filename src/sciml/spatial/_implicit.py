@@ -12,7 +12,7 @@ from .._parameters import parameter
 from .._types import RealScalarLike
 from ._boundaries import Boundaries
 from ._conditions import Extrapolate, Neumann
-from ._diffusion import AnisotropicLaplacian, VariableLaplacian, arithmetic_mean
+from ._diffusion import AnisotropicLaplacian, VariableLaplacian
 from ._laplacian import Laplacian
 from .elliptic._lines import factorise, solve_lines
 from .elliptic._multigrid import Multigrid
@@ -231,7 +231,7 @@ def _elliptic(boundary: Boundaries, k: Any, dtype: Any) -> EllipticOperator:
     if any(isinstance(side, Extrapolate) for pair in sides for side in pair):
         sides = tuple(tuple(Neumann() if isinstance(s, Extrapolate) else s for s in pair) for pair in sides)
         boundary = eqx.tree_at(lambda b: b.sides, boundary, sides)
-    return EllipticOperator(boundary, k, jnp.ones((), dtype), dtype=dtype, mean=arithmetic_mean)
+    return EllipticOperator(boundary, k, jnp.ones((), dtype), dtype=dtype, mean="arithmetic")
 
 
 def _solve_near(operator: EllipticOperator, right: Array) -> Array:

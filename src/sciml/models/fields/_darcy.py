@@ -11,7 +11,8 @@ from ..._checks import check_real
 from ..._interfaces._model import AbstractSplit
 from ..._parameters import Parameter, parameter
 from ..._types import Args, RealScalarLike
-from ...spatial import AbstractGrid, Boundaries, EllipticOperator, solve_elliptic
+from ...spatial import Boundaries, EllipticOperator, solve_elliptic
+from ...spatial._abstract_grid import AbstractGrid
 from ...spatial._boundaries import as_boundary
 from ...spatial.geometry._flux_form import in_fluid, over
 

@@ -9,7 +9,8 @@ from ..._checks import check_real
 from ..._parameters import Parameter, parameter, with_dtype
 from ..._types import Args, RealScalarLike
 from ...kernels.stencil import NotForKernelsError, StencilRates
-from ...spatial import AbstractGrid, Laplacian, VariableLaplacian
+from ...spatial import Laplacian, VariableLaplacian
+from ...spatial._abstract_grid import AbstractGrid
 from ...spatial._implicit import diffuse
 from .._cells import check_axes, rates
 from ._diffusing import AbstractDiffusing

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ...spatial import AbstractGrid
+from ...spatial._abstract_grid import AbstractGrid
 from ...spatial.geometry import _metric
 from ...spatial.geometry._flux_form import alike, ends, gathered, in_fluid, over, strip, surface_of
 

@@ -9,7 +9,8 @@ from ..._checks import check_real
 from ..._parameters import Parameter, parameter, with_dtype
 from ..._types import Args, RealScalarLike
 from ...kernels.stencil import StencilRates
-from ...spatial import AbstractGrid, Laplacian
+from ...spatial import Laplacian
+from ...spatial._abstract_grid import AbstractGrid
 from .._cells import check_axes, rates
 from ._diffusing import AbstractDiffusing
 

@@ -13,7 +13,8 @@ from ..._interfaces._model import AbstractSplit
 from ..._jax._vma import promote
 from ..._parameters import Parameter, parameter, with_dtype
 from ..._types import Args, RealScalarLike
-from ...spatial import AbstractGrid, Boundaries, Dirichlet, Extrapolate, Neumann, Periodic, Robin
+from ...spatial import Boundaries, Dirichlet, Extrapolate, Neumann, Periodic, Robin
+from ...spatial._abstract_grid import AbstractGrid
 from ...spatial._boundaries import as_boundary
 from ...spatial.elliptic._faces import Faces
 from ...spatial.elliptic._solve import solve_couplings

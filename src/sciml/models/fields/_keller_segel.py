@@ -8,7 +8,8 @@ from jaxtyping import Array, Float
 from ..._checks import check_real
 from ..._parameters import Parameter, parameter, with_dtype
 from ..._types import Args, RealScalarLike
-from ...spatial import AbstractGrid, Laplacian
+from ...spatial import Laplacian
+from ...spatial._abstract_grid import AbstractGrid
 from ._diffusing import AbstractDiffusing
 from ._drift_fluxes import drifted
 from ._fokker_planck import check_insulating

@@ -10,7 +10,8 @@ from jaxtyping import Array, Float
 from ..._checks import check_real
 from ..._parameters import Parameter, parameter, with_dtype
 from ..._types import Args, RealScalarLike
-from ...spatial import AbstractGrid, Laplacian
+from ...spatial import Laplacian
+from ...spatial._abstract_grid import AbstractGrid
 from ._diffusing import AbstractDiffusing
 
 

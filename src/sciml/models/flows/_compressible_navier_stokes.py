@@ -16,19 +16,10 @@ from ..._types import Args, RealScalarLike
 from ...kernels._backends import KernelRequest
 from ...kernels._volumes import refused
 from ...kernels.stencil import NotForKernelsError
-from ...spatial import (
-    HLLC,
-    AbstractFlux,
-    AbstractGrid,
-    AbstractReconstruction,
-    AbstractVariables,
-    Componentwise,
-    FiniteVolumes,
-    Grid,
-    Muscl,
-    PositivityLimiter,
-)
+from ...spatial import HLLC, AbstractFlux, AbstractReconstruction, FiniteVolumes, Grid, Muscl, PositivityLimiter
+from ...spatial._abstract_grid import AbstractGrid
 from ...spatial.finite_volumes._reconstruction import PHASES
+from ...spatial.finite_volumes._variables import AbstractVariables, Componentwise
 from ._euler import Euler
 
 

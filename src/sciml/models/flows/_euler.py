@@ -9,17 +9,9 @@ from jaxtyping import Array, Float
 from ..._interfaces._conservation_law import AbstractConservationLaw, Waves
 from ..._parameters import Parameter, parameter
 from ..._types import Args, RealScalarLike
-from ...spatial import (
-    HLLC,
-    AbstractFlux,
-    AbstractGrid,
-    AbstractReconstruction,
-    AbstractVariables,
-    Componentwise,
-    FiniteVolumes,
-    Muscl,
-    PositivityLimiter,
-)
+from ...spatial import HLLC, AbstractFlux, AbstractReconstruction, FiniteVolumes, Muscl, PositivityLimiter
+from ...spatial._abstract_grid import AbstractGrid
+from ...spatial.finite_volumes._variables import AbstractVariables, Componentwise
 
 
 class Euler(AbstractConservationLaw):

@@ -9,10 +9,9 @@ from jaxtyping import Array, Float
 
 from ..._parameters import Parameter, parameter
 from ..._types import Args, RealScalarLike
-from ...spatial import StaggeredVelocity
 from ...spatial._conditions import SideValue, evaluated, side_value
 from ...spatial._diffusion import _strip
-from ...spatial.staggered._velocity import Velocity, mean
+from ...spatial.staggered._velocity import StaggeredVelocity, Velocity, mean
 
 _AIRY = 1.3717212
 """Ai(0) / |Ai'(0)|: how deep a line of friction seems to begin for the velocity beside it, in its own length."""

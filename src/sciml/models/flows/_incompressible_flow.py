@@ -12,15 +12,16 @@ from ..._checks import check_real
 from ..._interfaces._model import AbstractModel
 from ..._parameters import Parameter, parameter, with_dtype
 from ..._types import Args, RealScalarLike
-from ...spatial import AbstractTransport, Central, Grid, Laplacian, Projection, StaggeredVelocity
+from ...spatial import Central, Grid, Laplacian
 from ...spatial._abstract_grid import AbstractGrid
 from ...spatial._blocks import AbstractBlocks
 from ...spatial._boundaries import as_boundary
 from ...spatial.staggered._friction import friction, laplacian
+from ...spatial.staggered._projection import Projection
 from ...spatial.staggered._spacing import broadest, finest, over_widths
 from ...spatial.staggered._split_boundaries import SplitBoundaries, to_blocks, to_whole
-from ...spatial.staggered._transport import carry_momentum, carry_scalar
-from ...spatial.staggered._velocity import Velocity, mean
+from ...spatial.staggered._transport import AbstractTransport, carry_momentum, carry_scalar
+from ...spatial.staggered._velocity import StaggeredVelocity, Velocity, mean
 from ..waves._wave_blocks import read_domain
 from ._carried import Carried
 from ._flow_forces import AbstractFlowForce
@@ -31,8 +32,7 @@ class FlowState(NamedTuple):
     """The state of `IncompressibleFlow`, or its rates.
 
     Attributes:
-        velocity: The velocity through the unknown faces across each axis, an array each; see
-            `sciml.spatial.StaggeredVelocity`.
+        velocity: The velocity through the unknown faces across each axis, an array each.
         carried: What is carried, by name, at the centres of cells.
 
     Example:

@@ -8,7 +8,8 @@ from jaxtyping import Array, Float
 
 from ..._interfaces._conservation_law import AbstractConservationLaw, Waves
 from ..._parameters import Parameter, parameter
-from ...spatial import AbstractFlux, AbstractGrid, AbstractReconstruction, FiniteVolumes, Muscl, Roe
+from ...spatial import AbstractFlux, AbstractReconstruction, FiniteVolumes, Muscl, Roe
+from ...spatial._abstract_grid import AbstractGrid
 
 
 class AbstractScalarLaw(AbstractConservationLaw):

@@ -6,8 +6,9 @@ import equinox as eqx
 from jaxtyping import Array, Float
 
 from ..._parameters import Parameter, parameter
-from ...spatial import Grid, StaggeredVelocity
+from ...spatial import Grid
 from ...spatial.staggered._friction import magnitude
+from ...spatial.staggered._velocity import StaggeredVelocity
 
 
 class AbstractEddyViscosity(eqx.Module):
@@ -34,7 +35,7 @@ class AbstractEddyViscosity(eqx.Module):
 
         Args:
             velocity: The faces.
-            strain: How the flow deforms, see `sciml.spatial.StaggeredVelocity.strain`.
+            strain: How the flow deforms, the symmetric part of its gradient.
         """
 
 

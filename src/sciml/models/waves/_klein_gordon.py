@@ -13,7 +13,8 @@ from ..._interfaces._model import AbstractSecondOrder
 from ..._parameters import Parameter, parameter, with_dtype
 from ..._types import Args, RealScalarLike
 from ...kernels.stencil import StencilRates
-from ...spatial import AbstractGrid, Laplacian
+from ...spatial import Laplacian
+from ...spatial._abstract_grid import AbstractGrid
 from .._cells import as_inputs, check_axes, rates
 
 

@@ -13,7 +13,8 @@ from jaxtyping import Array, Inexact, PyTree, Real
 
 from ..._checks import check_count
 from ..._types import Args, RealScalarLike
-from ...spatial import AbstractGrid, Boundaries, Grid, OrthogonalGrid, Sides
+from ...spatial import Boundaries, Grid, OrthogonalGrid, Sides
+from ...spatial._abstract_grid import AbstractGrid
 from . import _cg, _collectives, _fft, _halo
 from ._blocks import SplitBlocks, blocks_of
 from ._flow_sides import SplitSides, sides_of

@@ -8,8 +8,9 @@ from jaxtyping import Array, Bool, Float
 
 from ..._interfaces._conservation_law import AbstractConservationLaw
 from ..._types import Args, RealScalarLike
-from ...spatial import AbstractSides, Boundaries, Periodic, Sides
+from ...spatial import Boundaries, Periodic, Sides
 from ...spatial._abstract_grid import AbstractGrid
+from ...spatial.finite_volumes._sides import AbstractSides
 from . import _collectives, _halo
 from ._sharding import Axes, along, are_manual, part_of
 

@@ -13,9 +13,8 @@ from jaxtyping import Array, Bool, Float
 
 from ..._interfaces._conservation_law import AbstractConservationLaw
 from ..._types import Args, RealScalarLike
-from ...spatial import AbstractSides
 from ...spatial._abstract_grid import AbstractGrid
-from ...spatial.finite_volumes._sides import ends
+from ...spatial.finite_volumes._sides import AbstractSides, ends
 from . import _halo
 from ._flow_sides import SplitSides, next_to
 from ._sharding import part_of

@@ -1,6 +1,5 @@
 """Cycles: the orders in which the levels of a multigrid hierarchy are visited."""
 
-import abc
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,11 +7,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..._checks import check_count
 from ..._jax._loops import scan
 from ._coarsening import AbstractCoarsening, AbstractTransfer, axes_to_coarsen, prolong, restrict
 from ._couplings import AbstractCouplings
-from ._smoothers import AbstractSmoother, RedBlack
+from ._smoothers import AbstractSmoother
 
 DIRECT = 64
 """The largest number of unknowns that are solved for directly, by the inverse of their matrix."""
@@ -89,15 +87,22 @@ def _size(shape: tuple[int, ...]) -> int:
     return size
 
 
-class AbstractCycle(eqx.Module):
-    """One pass through the levels: an approximation to the inverse of the finest operator."""
+class Cycle(eqx.Module):
+    """One pass through the levels: an approximation to the inverse of the finest operator.
 
-    smoother: eqx.AbstractVar[AbstractSmoother]
-    pre: eqx.AbstractVar[int]
-    post: eqx.AbstractVar[int]
+    Attributes:
+        kind: `"V"`, `"W"` or `"F"`; see `Multigrid`.
+        smoother: The smoother.
+        pre: The sweeps on every level on the way down.
+        post: The sweeps on every level on the way up.
+    """
 
-    @abc.abstractmethod
-    def below(self, levels: Sequence[Level], hierarchy: Hierarchy, f: Array) -> Array:
+    kind: str = eqx.field(static=True)
+    smoother: AbstractSmoother
+    pre: int = eqx.field(static=True)
+    post: int = eqx.field(static=True)
+
+    def _below(self, levels: Sequence[Level], hierarchy: Hierarchy, f: Array) -> Array:
         """Returns the correction from the levels below one.
 
         Args:
@@ -105,131 +110,32 @@ class AbstractCycle(eqx.Module):
             hierarchy: The whole hierarchy.
             f: The right-hand side of the first of these levels.
         """
+        if self.kind == "V" or not levels:  # the coarsest system is solved exactly: once is enough
+            return self._descend(levels, hierarchy, f)
+        if self.kind == "F":
+            u = self._descend(levels, hierarchy, f)
+            return Cycle("V", self.smoother, self.pre, self.post)._again(levels, hierarchy, f, u)
 
-    def descend(self, levels: Sequence[Level], hierarchy: Hierarchy, f: Array) -> Array:
+        def iterate(u: Array, _: None) -> tuple[Array, None]:
+            return self._again(levels, hierarchy, f, u), None
+
+        return scan(iterate, jnp.zeros_like(f), length=2, like=hierarchy)[0]  # a loop, so the program is no longer
+
+    def _descend(self, levels: Sequence[Level], hierarchy: Hierarchy, f: Array) -> Array:
         """Returns an approximate solution on the first of some levels, from zero."""
         if not levels:
             return (hierarchy.inverse @ f.reshape(-1)).reshape(f.shape)
         level = levels[0]
         u = self.smoother.smooth(level.operator, level.smoother, jnp.zeros_like(f), f, self.pre, False)
         residual = restrict(f - level.operator(u), level.transfers)
-        u = u + prolong(self.below(levels[1:], hierarchy, residual), level.transfers)
+        u = u + prolong(self._below(levels[1:], hierarchy, residual), level.transfers)
         # in the opposite order, the transpose of the sweeps on the way down: with as many, the cycle is symmetric
         return self.smoother.smooth(level.operator, level.smoother, u, f, self.post, True)
 
+    def _again(self, levels: Sequence[Level], hierarchy: Hierarchy, f: Array, u: Array) -> Array:
+        """Returns the field after one more cycle from these levels down."""
+        return u + self._descend(levels, hierarchy, f - levels[0].operator(u))
+
     def __call__(self, hierarchy: Hierarchy, f: Array) -> Array:
         """Returns an approximate solution on the finest level."""
-        return self.descend(hierarchy.levels, hierarchy, f)
-
-
-def _again(cycle: AbstractCycle, levels: Sequence[Level], hierarchy: Hierarchy, f: Array, u: Array) -> Array:
-    """The field after one more cycle from these levels down."""
-    operator = levels[0].operator
-    return u + cycle.descend(levels, hierarchy, f - operator(u))
-
-
-class VCycle(AbstractCycle):
-    """Down to the coarsest level and up again.
-
-    Attributes:
-        smoother: The smoother.
-        pre: The sweeps on every level on the way down.
-        post: The sweeps on every level on the way up.
-
-    Example:
-        ```python
-        from sciml.spatial import Multigrid, VCycle
-
-        solver = Multigrid(cycle=VCycle(pre=1, post=1))
-        ```
-    """
-
-    smoother: AbstractSmoother = RedBlack()
-    pre: int = eqx.field(static=True, default=2)
-    post: int = eqx.field(static=True, default=2)
-
-    def __check_init__(self):
-        _check_sweeps(self)
-
-    def below(self, levels: Sequence[Level], hierarchy: Hierarchy, f: Array) -> Array:
-        """Returns the result of the same cycle."""
-        return self.descend(levels, hierarchy, f)
-
-
-class WCycle(AbstractCycle):
-    """Every level visits the next one twice: slower than `VCycle`, and nearer to a solution on the coarse levels.
-
-    It pays where `VCycle` converges slowly. The program is not longer, since the two visits are iterations of a loop.
-
-    Attributes:
-        smoother: The smoother.
-        pre: The sweeps on every level on the way down.
-        post: The sweeps on every level on the way up.
-
-    Example:
-        ```python
-        from sciml.spatial import Multigrid, WCycle
-
-        solver = Multigrid(cycle=WCycle())
-        ```
-    """
-
-    smoother: AbstractSmoother = RedBlack()
-    pre: int = eqx.field(static=True, default=2)
-    post: int = eqx.field(static=True, default=2)
-
-    def __check_init__(self):
-        _check_sweeps(self)
-
-    def below(self, levels: Sequence[Level], hierarchy: Hierarchy, f: Array) -> Array:
-        """Returns the result of the same cycle, twice."""
-        if not levels:  # the coarsest system is solved exactly
-            return self.descend(levels, hierarchy, f)
-
-        def iterate(u: Array, _: None) -> tuple[Array, None]:
-            return _again(self, levels, hierarchy, f, u), None
-
-        return scan(iterate, jnp.zeros_like(f), length=2, like=hierarchy)[0]
-
-
-class FCycle(AbstractCycle):
-    """Full multigrid as a cycle: every level visits the next one by an F-cycle, and then by a V-cycle.
-
-    Its cost lies between those of `VCycle` and `WCycle`.
-
-    Attributes:
-        smoother: The smoother.
-        pre: The sweeps on every level on the way down.
-        post: The sweeps on every level on the way up.
-
-    Example:
-        ```python
-        from sciml.spatial import FCycle, Multigrid
-
-        solver = Multigrid(cycle=FCycle())
-        ```
-    """
-
-    smoother: AbstractSmoother = RedBlack()
-    pre: int = eqx.field(static=True, default=2)
-    post: int = eqx.field(static=True, default=2)
-
-    def __check_init__(self):
-        _check_sweeps(self)
-
-    def below(self, levels: Sequence[Level], hierarchy: Hierarchy, f: Array) -> Array:
-        """Returns the result of the same cycle, improved by a V-cycle."""
-        u = self.descend(levels, hierarchy, f)
-        if not levels:  # the coarsest system is solved exactly
-            return u
-        return _again(VCycle(self.smoother, self.pre, self.post), levels, hierarchy, f, u)
-
-
-def _check_sweeps(cycle: AbstractCycle) -> None:
-    name = type(cycle).__name__
-    for field in ("pre", "post"):
-        value = getattr(cycle, field)
-        if value != 0 or isinstance(value, bool):
-            check_count(value, field, name)
-    if cycle.pre + cycle.post == 0:
-        raise ValueError(f"`{name}` needs at least one sweep: `pre` and `post` are both 0.")
+        return self._descend(hierarchy.levels, hierarchy, f)

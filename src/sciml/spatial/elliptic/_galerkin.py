@@ -180,13 +180,6 @@ class Galerkin(AbstractCoarsening):
     Source:
         R. Alcouffe, A. Brandt, J. Dendy and J. Painter, SIAM J. Sci. Stat. Comput. 2:430, 1981; J. Dendy, J. Comput.
         Phys. 48:366, 1982.
-
-    Example:
-        ```python
-        from sciml.spatial import Galerkin, Multigrid
-
-        solver = Multigrid(coarsening=Galerkin())
-        ```
     """
 
     def coarsen_axis(self, fine: AbstractCouplings, axis: int) -> tuple[Compact, InterpolationTransfer]:

@@ -9,15 +9,15 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array
 
-from ..._checks import check_max_steps
+from ..._checks import check_count, check_max_steps
 from ..._jax._loops import while_loop
 from ..._types import RealScalarLike
 from .._grid import Grid
-from ._coarsening import AbstractCoarsening
-from ._cycles import AbstractCycle, FCycle, Hierarchy, VCycle, build
+from ._cycles import Cycle, Hierarchy, build
 from ._galerkin import Galerkin
 from ._operator import as_elliptic
 from ._resistors import Resistors
+from ._smoothers import AbstractSmoother, RedBlack
 
 
 class MultigridState(eqx.Module):
@@ -73,9 +73,16 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
     care of values at the walls. Gradients take one more solve with the same levels.
 
     Attributes:
-        cycle: The cycle.
-        coarsening: How the coarse levels are made; None for `Resistors` where the coefficients $k$ are numbers, and
-            `Galerkin` where they are fields.
+        cycle: The order in which the levels are visited. `"V"` goes down to the coarsest level and up again. `"W"`
+            visits the next level twice from each one: it costs more, and pays where `"V"` converges slowly. `"F"`
+            visits the next level by an F-cycle and then by a V-cycle, at a cost between the two.
+        smoother: The smoother: `RedBlack()`, `Lines()` or `ChebyshevSmoother()`.
+        pre: The number of sweeps on every level on the way down.
+        post: The number of sweeps on every level on the way up.
+        coarsening: How the coarse levels are made. `"galerkin"`: the operator between interpolations, which follows
+            coefficients that jump. `"resistors"`: couplings in parallel and in series, on five points, in less
+            memory. None takes `"resistors"` where the coefficients $k$ are numbers, and `"galerkin"` where they are
+            fields.
         rtol: The norm of the residual that ends the solve, relative to that of the right-hand side; None for 1e-10
             in float64 and 1e-5 in float32, or where rounding allows no smaller one, what it allows: about
             $k\, u / h^2$ times 1e-7 in float32. A tolerance that you give is met, or the solution is not found.
@@ -101,17 +108,32 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
         ```
     """
 
-    cycle: AbstractCycle = VCycle()
-    coarsening: AbstractCoarsening | None = None
+    cycle: str = eqx.field(static=True, default="V")
+    smoother: AbstractSmoother = RedBlack()
+    pre: int = eqx.field(static=True, default=2)
+    post: int = eqx.field(static=True, default=2)
+    coarsening: str | None = eqx.field(static=True, default=None)
     rtol: RealScalarLike | None = None
     atol: RealScalarLike = 0.0
     max_steps: int = eqx.field(static=True, default=100, converter=check_max_steps)
 
     def __check_init__(self):
-        kinds = (("cycle", AbstractCycle, "VCycle()"), ("coarsening", AbstractCoarsening | None, "Galerkin()"))
-        for name, kind, right in kinds:
-            if not isinstance(value := getattr(self, name), kind):
-                raise TypeError(f"`Multigrid({name}=...)` must be a {name} such as `{right}`, but is {value!r}.")
+        if self.cycle not in ("V", "W", "F"):
+            raise ValueError(f'`Multigrid(cycle=...)` must be "V", "W" or "F", but got {self.cycle!r}.')
+        if self.coarsening not in ("galerkin", "resistors", None):
+            raise ValueError(
+                f'`Multigrid(coarsening=...)` must be "galerkin", "resistors" or None, but got {self.coarsening!r}.'
+            )
+        if not isinstance(self.smoother, AbstractSmoother):
+            raise TypeError(
+                f"`Multigrid(smoother=...)` must be a smoother such as `Lines()`, but got {self.smoother!r}."
+            )
+        for name in ("pre", "post"):
+            value = getattr(self, name)
+            if value != 0 or isinstance(value, bool):
+                check_count(value, name, "Multigrid")
+        if self.pre + self.post == 0:
+            raise ValueError("`Multigrid` needs at least one sweep: `pre` and `post` are both 0.")
 
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> MultigridState:
         """Returns the levels below an operator.
@@ -124,10 +146,9 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
         grid, body = elliptic.boundary.grid, elliptic.boundary.body
         faces = elliptic.faces()
         spacing = grid.spacing if isinstance(grid, Grid) else (1.0,) * grid.ndim  # coarser along all axes alike
-        coarsening = self.coarsening
-        if coarsening is None:
-            coarsening = Resistors() if faces.uniform else Galerkin()
-        hierarchy = build(faces, spacing, coarsening, self.cycle.smoother, elliptic.singular)
+        resistors = faces.uniform if self.coarsening is None else self.coarsening == "resistors"
+        coarsening = Resistors() if resistors else Galerkin()
+        hierarchy = build(faces, spacing, coarsening, self.smoother, elliptic.singular)
         # The derivative of a solution is that of the equation, whatever the levels that found it.
         fluid = None if body is None else jax.lax.stop_gradient(body.fluid.astype(elliptic.dtype))
         return MultigridState(jax.lax.stop_gradient(hierarchy), elliptic.singular, fluid)
@@ -154,7 +175,7 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
         return u, result, {"num_steps": steps, "max_steps": self.max_steps}
 
     def _solve(self, state: MultigridState, f: Array, u: Array) -> tuple[Array, Array, Array]:
-        operator = state.hierarchy.finest
+        operator, cycle = state.hierarchy.finest, self._cycle()
         without_mean = ft.partial(_without_mean, fluid=state.fluid) if state.singular else lambda x: x
         rtol = self.rtol
         if rtol is None:
@@ -169,7 +190,7 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
             return running(start) & (_norm(start.residual) > start.accepted) & start.falls
 
         def step(now: _CycleStep) -> _CycleStep:
-            correction = without_mean(self.cycle(state.hierarchy, now.residual))
+            correction = without_mean(cycle(state.hierarchy, now.residual))
             # the direction is conjugate to the last one, whatever the preconditioner has become
             weight = jnp.vdot(correction, now.product) / now.size
             direction = correction - weight * now.direction
@@ -194,6 +215,9 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
         end = while_loop(again, run, start, like=(state, f))
         return without_mean(end.u), _norm(end.residual) <= end.accepted, end.steps
 
+    def _cycle(self) -> Cycle:
+        return Cycle(self.cycle, self.smoother, self.pre, self.post)
+
     def _accepted(self, operator: Any, u: Array, limit: Array) -> Array:
         """Returns the norm of the residual that will do: the tolerance, and by default what rounding makes of it."""
         if self.rtol is not None:
@@ -210,16 +234,16 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
         Raises:
             ValueError: If it is not elliptic, or the cycle is not symmetric.
         """
-        if self.cycle.pre != self.cycle.post or isinstance(self.cycle, FCycle):
+        if self.pre != self.post or self.cycle == "F":
             raise ValueError(
-                "a preconditioner must be symmetric: a VCycle or WCycle with as many sweeps before as after, but it is "
-                f"{type(self.cycle).__name__}(pre={self.cycle.pre}, post={self.cycle.post})."
+                'a preconditioner must be symmetric: `cycle` must be "V" or "W" with `pre` equal to `post`, but got '
+                f"Multigrid(cycle={self.cycle!r}, pre={self.pre}, post={self.post})."
             )
-        state = self.init(operator, {})
+        state, cycle = self.init(operator, {}), self._cycle()
 
         def apply(r: Array) -> Array:
             r = _without_mean(r, state.fluid) if state.singular else r
-            u = self.cycle(state.hierarchy, r)
+            u = cycle(state.hierarchy, r)
             return _without_mean(u, state.fluid) if state.singular else u
 
         return lx.FunctionLinearOperator(apply, as_elliptic(operator).in_structure(), lx.positive_semidefinite_tag)

@@ -15,7 +15,7 @@ from ..._parameters import parameter
 from ..._types import Args, RealScalarLike
 from .._boundaries import Boundaries
 from .._conditions import Dirichlet, Neumann, Periodic, Robin
-from .._diffusion import harmonic_mean, positive_beyond
+from .._diffusion import as_mean, harmonic_mean, positive_beyond
 from .._grid import Grid
 from ..geometry import _exchange, _metric
 from ..geometry._flux_form import alike, between_faces, in_fluid
@@ -53,7 +53,7 @@ class EllipticOperator(lx.AbstractLinearOperator):
         c: The coefficient of $u$. Where no side gives a value write None, not a zero: under `jax.jit` it is not
             known that a number is zero, and that the constants are the kernel.
         dtype: The floating type; None for that of `k`, or the default where `k` is a number.
-        mean: `harmonic_mean`, or `arithmetic_mean` for the operator of `VariableLaplacian`.
+        mean: `"harmonic"`, or `"arithmetic"` for the operator of `VariableLaplacian`.
 
     Raises:
         ValueError: If a condition has no symmetric operator, or a coefficient has the wrong shape.
@@ -84,7 +84,7 @@ class EllipticOperator(lx.AbstractLinearOperator):
         c: ArrayLike | None = None,
         *,
         dtype: Any = None,
-        mean: Callable[[Array, Array], Array] = harmonic_mean,
+        mean: str | Callable[[Array, Array], Array] = "harmonic",
     ):
         _check_boundary(boundary)
         self.boundary = boundary
@@ -95,7 +95,7 @@ class EllipticOperator(lx.AbstractLinearOperator):
             strong = [x.dtype for x in jax.tree.leaves((self.k, self.c)) if not x.weak_type]
             dtype = jnp.result_type(*strong) if strong else jnp.result_type(float)
         self.dtype = jnp.dtype(dtype)
-        self.mean = mean
+        self.mean = as_mean(mean)
 
     @property
     def singular(self) -> bool:

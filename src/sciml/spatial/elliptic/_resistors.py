@@ -64,13 +64,6 @@ class Resistors(AbstractCoarsening):
     cheapest coarse levels, and as good as any where the coefficient is the same everywhere. Where it jumps they are
     not: the Galerkin product couples neighbours across corners too, and at corners of the jumps its energy is larger,
     so that corrections of the network are too large there.
-
-    Example:
-        ```python
-        from sciml.spatial import Multigrid, Resistors
-
-        solver = Multigrid(coarsening=Resistors())
-        ```
     """
 
     def coarsen_axis(self, fine: AbstractCouplings, axis: int) -> tuple[Faces, PairTransfer]:

@@ -54,9 +54,9 @@ class RedBlack(AbstractSmoother):
 
     Example:
         ```python
-        from sciml.spatial import Multigrid, RedBlack, VCycle
+        from sciml.spatial import Multigrid, RedBlack
 
-        solver = Multigrid(cycle=VCycle(smoother=RedBlack(relaxation=1.1)))
+        solver = Multigrid(smoother=RedBlack(relaxation=1.1))
         ```
     """
 
@@ -88,9 +88,9 @@ class ChebyshevSmoother(AbstractSmoother):
 
     Example:
         ```python
-        from sciml.spatial import ChebyshevSmoother, Multigrid, VCycle
+        from sciml.spatial import ChebyshevSmoother, Multigrid
 
-        solver = Multigrid(cycle=VCycle(smoother=ChebyshevSmoother(degree=2), pre=1, post=1))
+        solver = Multigrid(smoother=ChebyshevSmoother(degree=2), pre=1, post=1)
         ```
     """
 
@@ -140,9 +140,9 @@ class Lines(AbstractSmoother):
 
     Example:
         ```python
-        from sciml.spatial import Lines, Multigrid, VCycle
+        from sciml.spatial import Lines, Multigrid
 
-        solver = Multigrid(cycle=VCycle(smoother=Lines(), pre=1, post=1))
+        solver = Multigrid(smoother=Lines(), pre=1, post=1)
         ```
     """
 

@@ -23,7 +23,7 @@ from .._grid import Grid
 from ..geometry._flux_form import alike, in_fluid
 from ._compatible import mean, without_mean
 from ._couplings import AbstractCouplings
-from ._cycles import VCycle, build
+from ._cycles import build
 from ._galerkin import Galerkin
 from ._lines import factorise, solve_lines
 from ._multigrid import Multigrid, MultigridState
@@ -44,7 +44,8 @@ def default_solver(operator: EllipticOperator) -> lx.AbstractLinearSolver:
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.spatial import Boundaries, Dirichlet, EllipticOperator, FastTransform, Grid, default_solver
+        from sciml.spatial import Boundaries, Dirichlet, EllipticOperator, FastTransform, Grid
+        from sciml.spatial.elliptic._solve import default_solver
 
         operator = EllipticOperator(Boundaries(Grid(16), Dirichlet(0.0)))
         assert isinstance(default_solver(operator), FastTransform)
@@ -52,7 +53,7 @@ def default_solver(operator: EllipticOperator) -> lx.AbstractLinearSolver:
     """
     if not isinstance(operator.boundary.grid, Grid) and operator.boundary.grid.ndim > 1:
         # cells are long and thin somewhere, in whatever direction
-        return Multigrid(cycle=VCycle(smoother=Lines(), pre=1, post=1))
+        return Multigrid(smoother=Lines(), pre=1, post=1)
     numbers = all(jnp.ndim(x) == 0 for x in jax.tree.leaves((operator.k, operator.c)))
     try:
         separate(operator.boundary, 2)
@@ -186,8 +187,8 @@ def solve_couplings(matrix: AbstractCouplings, right: Array) -> Array:
     """
     if matrix.ndim == 1:
         return solve_lines(factorise(matrix, 0), 0, right)
-    solver = Multigrid(cycle=VCycle(smoother=Lines(), pre=1, post=1))
-    levels = build(jax.lax.stop_gradient(matrix), (1.0,) * matrix.ndim, Galerkin(), solver.cycle.smoother, False)
+    solver = Multigrid(smoother=Lines(), pre=1, post=1)
+    levels = build(jax.lax.stop_gradient(matrix), (1.0,) * matrix.ndim, Galerkin(), solver.smoother, False)
     return _by_rule(matrix, solver, MultigridState(jax.lax.stop_gradient(levels), False), right)[0]
 
 

@@ -6,6 +6,9 @@ Source:
     B. van Leer, J. Comput. Phys. 14:361, 1974 and 23:276, 1977; P. L. Roe, Annu. Rev. Fluid Mech. 18:337, 1986.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -16,15 +19,6 @@ def minmod(behind: Float[Array, "..."], ahead: Float[Array, "..."]) -> Float[Arr
     Args:
         behind: The difference to the neighbour behind.
         ahead: That to the neighbour ahead.
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-        from sciml.spatial import minmod
-
-        assert minmod(jnp.array(1.0), jnp.array(3.0)) == 1.0
-        assert minmod(jnp.array(1.0), jnp.array(-3.0)) == 0.0
-        ```
     """
     return jnp.maximum(jnp.minimum(behind, ahead), jnp.minimum(jnp.maximum(behind, ahead), jnp.zeros_like(behind)))
 
@@ -35,14 +29,6 @@ def van_leer(behind: Float[Array, "..."], ahead: Float[Array, "..."]) -> Float[A
     Args:
         behind: The difference to the neighbour behind.
         ahead: That to the neighbour ahead.
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-        from sciml.spatial import van_leer
-
-        assert van_leer(jnp.array(1.0), jnp.array(3.0)) == 1.5
-        ```
     """
     product, total = behind * ahead, behind + ahead
     counts = product > 0
@@ -55,14 +41,26 @@ def monotonized_central(behind: Float[Array, "..."], ahead: Float[Array, "..."])
     Args:
         behind: The difference to the neighbour behind.
         ahead: That to the neighbour ahead.
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-        from sciml.spatial import monotonized_central
-
-        assert monotonized_central(jnp.array(1.0), jnp.array(2.0)) == 1.5
-        assert monotonized_central(jnp.array(1.0), jnp.array(9.0)) == 2.0
-        ```
     """
     return minmod((behind + ahead) / 2, 2 * minmod(behind, ahead))
+
+
+LIMITERS = {"minmod": minmod, "van_leer": van_leer, "monotonized_central": monotonized_central}
+
+
+def as_limiter(limiter: Any) -> Callable[[Array, Array], Array]:
+    """Returns the function that a limiter is given as, by name or itself.
+
+    Raises:
+        ValueError: If there is no limiter of this name.
+        TypeError: If it is neither a name nor a function.
+    """
+    if isinstance(limiter, str):
+        if limiter not in LIMITERS:
+            raise ValueError(f"`limiter` must be one of {', '.join(map(repr, LIMITERS))}, but got {limiter!r}.")
+        return LIMITERS[limiter]
+    if not callable(limiter):
+        raise TypeError(
+            f"`limiter` must be a function of two differences or a name such as 'van_leer', but got {limiter!r}."
+        )
+    return limiter

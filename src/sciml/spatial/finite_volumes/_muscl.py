@@ -6,7 +6,7 @@ from typing import ClassVar
 import equinox as eqx
 from jaxtyping import Array, Float
 
-from ._limiters import van_leer
+from ._limiters import as_limiter
 from ._reconstruction import AbstractReconstruction
 
 
@@ -37,8 +37,9 @@ class Muscl(AbstractReconstruction):
     """A line in each cell, with a limited slope: second order where the field is smooth, without new extrema.
 
     Attributes:
-        limiter: The slope as a function `(behind, ahead)` of the differences to both neighbours: `minmod`, `van_leer`,
-            `monotonized_central`, or one of your own.
+        limiter: The slope. `"minmod"` takes the smaller of the differences to both neighbours, the most diffusive;
+            `"van_leer"` takes their harmonic mean, which is smooth; `"monotonized_central"` takes their mean, at most
+            twice either, and is the least diffusive. A function `(behind, ahead)` of the differences is your own.
 
     Source:
         B. van Leer, Towards the ultimate conservative difference scheme V, J. Comput. Phys. 32:101, 1979.
@@ -46,23 +47,16 @@ class Muscl(AbstractReconstruction):
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.spatial import Muscl, minmod
+        from sciml.spatial import Muscl
 
         cells = [jnp.array(x) for x in (1.0, 2.0, 4.0)]
-        assert Muscl(minmod).at_face(cells) == 2.5
+        assert Muscl("minmod").at_face(cells) == 2.5
         ```
     """
 
-    limiter: Callable[[Array, Array], Array] = eqx.field(static=True, default=van_leer)
+    limiter: Callable[[Array, Array], Array] = eqx.field(static=True, default="van_leer", converter=as_limiter)
     radius: ClassVar[int] = 2
     linear: ClassVar[tuple[float, ...]] = (-0.25, 1.0, 0.25)
-
-    def __check_init__(self):
-        if not callable(self.limiter):
-            raise TypeError(
-                f"`Muscl(limiter=...)` must be a function of two differences such as `van_leer`, but is "
-                f"{self.limiter!r}."
-            )
 
     def at_face(self, cells: Sequence[Float[Array, "..."]]) -> Float[Array, "..."]:
         """Returns the end of the line towards the last cell."""

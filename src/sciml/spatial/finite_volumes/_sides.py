@@ -26,7 +26,8 @@ class AbstractSide(eqx.Module):
         ```python
         import jax.numpy as jnp
         from sciml.models import Euler
-        from sciml.spatial import AbstractSide, Grid
+        from sciml.spatial import Grid
+        from sciml.spatial.finite_volumes._sides import AbstractSide
 
         class Vacuum(AbstractSide):  # almost
             def ghosts(self, law, layers, axis, at):
@@ -256,7 +257,8 @@ class AbstractSides(eqx.Module):
     Example:
         ```python
         from sciml import parallel
-        from sciml.spatial import AbstractSides, FiniteVolumes, Grid, Outflow, Sides
+        from sciml.spatial import FiniteVolumes, Grid, Outflow, Sides
+        from sciml.spatial.finite_volumes._sides import AbstractSides
 
         sides = Sides(Grid(8), Outflow())
         domain = parallel.Domain(("x",), boundary=sides)

@@ -15,7 +15,8 @@ class AbstractVariables(eqx.Module):
 
     Example:
         ```python
-        from sciml.spatial import AbstractVariables, Characteristic, Componentwise
+        from sciml.spatial import Characteristic
+        from sciml.spatial.finite_volumes._variables import AbstractVariables, Componentwise
 
         assert all(issubclass(kind, AbstractVariables) for kind in (Componentwise, Characteristic))
         ```
@@ -46,7 +47,8 @@ class Componentwise(AbstractVariables):
         ```python
         import jax.numpy as jnp
         from sciml.models import Euler
-        from sciml.spatial import Componentwise, Constant, Grid, Outflow
+        from sciml.spatial import Constant, Grid, Outflow
+        from sciml.spatial.finite_volumes._variables import Componentwise
 
         law = Euler(Grid(4), Outflow())
         left, right = Componentwise().at_faces(law, Constant(), [jnp.ones((3, 5)), 2 * jnp.ones((3, 5))], 0)

@@ -36,7 +36,9 @@ class AbstractFlowSide(eqx.Module):
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.spatial import AbstractFlowSide, Dirichlet, Grid, Neumann, Periodic, StaggeredVelocity
+        from sciml.spatial import Dirichlet, Grid, Neumann, Periodic
+        from sciml.spatial.staggered._flow_sides import AbstractFlowSide
+        from sciml.spatial.staggered._velocity import StaggeredVelocity
 
         class Suction(AbstractFlowSide):  # a porous wall
             def velocity(self, component, axis):

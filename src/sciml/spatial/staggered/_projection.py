@@ -105,7 +105,9 @@ class Projection(eqx.Module):
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.spatial import Grid, NoSlip, Projection, StaggeredVelocity
+        from sciml.spatial import Grid, NoSlip
+        from sciml.spatial.staggered._projection import Projection
+        from sciml.spatial.staggered._velocity import StaggeredVelocity
 
         velocity = StaggeredVelocity(Grid((8, 6)), NoSlip())
         project = Projection(velocity)

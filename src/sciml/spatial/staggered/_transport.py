@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._types import Args, RealScalarLike
-from ..finite_volumes._limiters import van_leer
+from ..finite_volumes._limiters import as_limiter
 from ._spacing import mean_by_widths, over_gaps, over_widths
 from ._velocity import StaggeredVelocity, Velocity, cut, difference, mean
 
@@ -26,7 +26,7 @@ class AbstractTransport(eqx.Module):
         from typing import ClassVar
 
         import jax
-        from sciml.spatial import AbstractTransport
+        from sciml.spatial.staggered._transport import AbstractTransport
 
         class FirstUpwind(AbstractTransport):
             width: ClassVar[int] = 1
@@ -79,7 +79,7 @@ class LimitedUpwind(AbstractTransport):
     """From where the flow comes, by lines of limited slope: of second order, without new extrema in one dimension.
 
     Attributes:
-        limiter: The slope from the differences to both neighbours, such as `van_leer` or `minmod`.
+        limiter: The slope from the differences to both neighbours, such as `"van_leer"` or `"minmod"`; see `Muscl`.
 
     Example:
         ```python
@@ -91,7 +91,7 @@ class LimitedUpwind(AbstractTransport):
         ```
     """
 
-    limiter: Callable[[Array, Array], Array] = eqx.field(static=True, default=van_leer)
+    limiter: Callable[[Array, Array], Array] = eqx.field(static=True, default="van_leer", converter=as_limiter)
     width: ClassVar[int] = 2
 
     def at_faces(self, padded: Float[Array, "..."], axis: int, speed: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -62,7 +62,8 @@ class StaggeredVelocity(eqx.Module):
 
     Example:
         ```python
-        from sciml.spatial import Grid, NoSlip, Periodic, StaggeredVelocity
+        from sciml.spatial import Grid, NoSlip, Periodic
+        from sciml.spatial.staggered._velocity import StaggeredVelocity
 
         velocity = StaggeredVelocity(Grid((8, 6)), {"x": Periodic(), "y": NoSlip()})
         u, v = velocity.zeros()
