@@ -171,12 +171,12 @@ def no_super_init(path):
 
 
 def face_of(path: pathlib.Path) -> list[ast.stmt]:
-    """What a package's `__init__.py` says after its docstring, `if TYPE_CHECKING` opened."""
+    """What a package's `__init__.py` says after its docstring, `if TYPE_CHECKING` opened, without its `__getattr__`."""
     found = []
     for node in TREES[path].body[1:]:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             found += node.body
-        else:
+        elif "__getattr__ = _former_names.knows_former_names(__name__)" not in ast.unparse(node):
             found.append(node)
     return found
 

@@ -1,10 +1,14 @@
 """The public face: how many names there are, that each has one path, and that somebody is told of each."""
 
+import importlib
 import inspect
 import pathlib
 import re
 import typing
 
+import pytest
+
+from sciml._former_names import FORMER
 from tests.test_architecture import public_names
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -42,6 +46,16 @@ def test_each_name_has_one_path():
     assert not double, double
 
 
+@pytest.mark.parametrize("package", FORMER)
+def test_former_names_are_answered(package):
+    module = importlib.import_module(f"sciml.{package}")
+    for name, now in FORMER[package].items():
+        with pytest.raises(AttributeError, match=re.escape(f"has no attribute '{name}': it is `{now}` now")):
+            getattr(module, name)
+    with pytest.raises(AttributeError, match=f"^module 'sciml.{package}' has no attribute 'xyzzy'$"):
+        module.xyzzy
+
+
 def test_somebody_is_told_of_each_name():
     """In a guide, a tutorial, a lesson, or the introduction of a page of the reference: as code, not as a word."""
     pages = [ROOT / "README.md", *(page for page in (ROOT / "docs").rglob("*.md") if page.name != "changelog.md")]
@@ -50,7 +64,7 @@ def test_somebody_is_told_of_each_name():
     for line in re.findall(r"^from sciml\S* import (?:\(([^)]*)\)|(.*))$", text, re.MULTILINE):
         told.update(re.findall(r"\w+", " ".join(line)))
     untold = [name for name in named() if name.rpartition(".")[2] not in told]
-    assert not untold, untold
+    assert not untold, " ".join(untold)
 
 
 def test_results_of_functions_are_in_the_reference():

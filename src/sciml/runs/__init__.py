@@ -5,7 +5,13 @@
 - `SteadyState`, `WallTime`: when a run ends early.
 """
 
+from typing import TYPE_CHECKING
+
+from .. import _former_names as _former_names
 from ._iterate import iterate as iterate
 from ._load import load as load
 from ._run import Run as Run
 from .segments._stops import SteadyState as SteadyState, WallTime as WallTime
+
+if not TYPE_CHECKING:  # a type checker would believe that there is every name
+    __getattr__ = _former_names.knows_former_names(__name__)

@@ -28,6 +28,9 @@
 - `tune_stencil`: in which tiles a kernel runs the steps of a model fastest.
 """
 
+from typing import TYPE_CHECKING
+
+from .. import _former_names as _former_names
 from ._reversal_error import reversal_error as reversal_error
 from ._stable_step import stability as stability
 from ._tune_stencil import tune_stencil as tune_stencil
@@ -89,3 +92,6 @@ from .methods.stochastic._exponential import StochasticETD1 as StochasticETD1
 from .methods.stochastic._semi_implicit import SemiImplicitEuler as SemiImplicitEuler
 from .methods.stochastic._sri import SRIW1 as SRIW1
 from .methods.stochastic._weak import PlatenWeak2 as PlatenWeak2
+
+if not TYPE_CHECKING:  # a type checker would believe that there is every name
+    __getattr__ = _former_names.knows_former_names(__name__)

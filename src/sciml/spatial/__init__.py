@@ -51,6 +51,9 @@ Example:
     ```
 """
 
+from typing import TYPE_CHECKING
+
+from .. import _former_names as _former_names
 from ._boundaries import Boundaries as Boundaries
 from ._chebyshev import Chebyshev as Chebyshev
 from ._conditions import (
@@ -134,3 +137,6 @@ from .staggered._gradient import (
     faces as faces,
 )
 from .staggered._transport import Central as Central, LimitedUpwind as LimitedUpwind
+
+if not TYPE_CHECKING:  # a type checker would believe that there is every name
+    __getattr__ = _former_names.knows_former_names(__name__)

@@ -13,6 +13,9 @@
 - `AbstractTransform`: how a constrained parameter becomes a free one: `Positive`, `Bounded`.
 """
 
+from typing import TYPE_CHECKING
+
+from .. import _former_names as _former_names
 from ._breakeven import breakeven as breakeven
 from ._collocate import collocate as collocate
 from ._latent_loss import LatentLoss as LatentLoss
@@ -27,3 +30,6 @@ from .loop._train import train as train
 from .shooting._rollouts import rollouts as rollouts
 from .shooting._shooting import multiple_shooting as multiple_shooting
 from .shooting._windows import experiments as experiments
+
+if not TYPE_CHECKING:  # a type checker would believe that there is every name
+    __getattr__ = _former_names.knows_former_names(__name__)

@@ -23,6 +23,7 @@ from sciml.spatial import (
     Multigrid,
     Neumann,
     Periodic,
+    RedBlack,
     Robin,
     solve_elliptic,
 )
