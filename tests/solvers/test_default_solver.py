@@ -11,6 +11,7 @@ import pytest
 
 import sciml
 from sciml.solvers import BDF, Rodas5P, _stiff_method as stiff_method
+from sciml.solvers._request import Request
 from sciml.solvers._stiff_choice import method_before
 
 from .common import close
@@ -233,12 +234,11 @@ def test_a_large_field_takes_backward_differences():
 @pytest.mark.x64
 def test_what_is_asked_before():
     """Of large states, where every number is known, and nothing else has been asked for."""
-    names = "t0 t1 args key dt dt0 cfl rtol atol solver stepsize_controller saveat resume adjoint max_steps impl"
-    given = dict.fromkeys(names.split()) | dict(t0=0.0, t1=1.0)
+    given = Request(t0=0.0, t1=1.0)
     y0 = jnp.ones(300)
     assert isinstance(method_before(chain, y0, given), Rodas5P)
     for other in (dict(t1=1e-3), dict(max_steps=10**7), dict(dt=0.1), dict(adjoint=sciml.adjoints.Gauss())):
-        assert method_before(chain, y0, given | other) is None
+        assert method_before(chain, y0, given._replace(**other)) is None
     assert method_before(chain, y0[:100], given) is None
     assert method_before(lambda t, y, args: -y, y0, given) is None
     seen = []

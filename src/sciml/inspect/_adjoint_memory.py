@@ -331,8 +331,11 @@ def adjoint_memory(
         if kind not in KINDS:
             known = ", ".join(f"`{x.__name__}`" for x in KINDS)
             raise TypeError(f"`adjoint_memory(adjoints=...)` takes classes among {known}, but got {kind!r}.")
-    request = Request(t0, t1, dt, dt0, rtol, atol, solver, stepsize_controller, None, saveat, max_steps)
-    solver = default_solver(model, request, y0, args)
+    request = Request(
+        t0=t0, t1=t1, args=args, dt=dt, dt0=dt0, rtol=rtol, atol=atol, solver=solver,
+        stepsize_controller=stepsize_controller, saveat=saveat, max_steps=max_steps,
+    )  # fmt: skip
+    solver = default_solver(model, request, y0)
     request = request._replace(solver=solver)
     options: dict[str, Any] = dict(dt0=dt0, rtol=rtol, atol=atol, solver=solver, saveat=saveat, max_steps=max_steps)
     options |= dict(stepsize_controller=stepsize_controller)

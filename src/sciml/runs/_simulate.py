@@ -23,13 +23,13 @@ from ..kernels._use import requested
 from ..solvers._plan import Plan, Times, default_solver, plan_events, with_courant_number
 from ..solvers._request import Interval, Request
 from ..solvers._stable_step import limited_stepper, settle_step
+from ..solvers._with_delays import with_delays
+from ..solvers._with_noise import check_noisy, is_noisy, noisy_model, with_noisy_solver
 from ..solvers.adjoints import Checkpointed
 from ..solvers.events._event import GivenEvents, ModelWithEvents, read_events
 from ..solvers.integrate._stencil_kernel import backend_of, decline
-from ..solvers.methods.delays._prepare import with_delays
 from ..solvers.noise._brownian import BrownianPath
 from ..solvers.noise._closed_noise import ModelWithNoise
-from ..solvers.noise._prepare import check_noisy, is_noisy, noisy_model, with_noisy_solver
 from ..solvers.noise._random_bits import words_of
 from ..solvers.outputs._solve_outputs import has_equations_of_its_own
 from ..solvers.terms._explain import check_callable
@@ -288,30 +288,20 @@ def simulate(
     check_suits(*one[:2], "`in_axes`")
     with blaming_state(*one[:2]):
         request = Request(
-            t0,
-            t1,
-            dt,
-            dt0,
-            rtol,
-            atol,
-            solver,
-            stepsize_controller,
-            max_steps=max_steps,
-            cfl=cfl,
-            positive=positive,
-            domain=domain,
-        )
+            t0=t0, t1=t1, args=one[2], dt=dt, dt0=dt0, cfl=cfl, rtol=rtol, atol=atol, solver=solver,
+            stepsize_controller=stepsize_controller, positive=positive, domain=domain, max_steps=max_steps,
+        )  # fmt: skip
         request.check_steps()
         interval = Interval.of(request, one[1])
         if is_noisy(model):
-            request = with_noisy_solver(*one, request, interval, by_diffrax=False)
+            request = with_noisy_solver(*one[:2], request, interval, by_diffrax=False)
         elif isinstance(model, AbstractDelayed):
             request = with_delays(model, request, interval, Checkpointed())
         else:
-            request = with_courant_number(model, request._replace(solver=default_solver(one[0], request, *one[1:])))
+            request = with_courant_number(model, request._replace(solver=default_solver(one[0], request, one[1])))
         limits = None if inputs.members is None else partial(shared_limit, inputs)
         if not has_equations_of_its_own(model) and request.cfl is None:
-            request, interval, _ = settle_step(*one, request, interval, limited_stepper(*one[:2], request), limits)
+            request, interval, _ = settle_step(*one[:2], request, interval, limited_stepper(*one[:2], request), limits)
         plan, times, tolerances = _prepare.plan_of(one[1], request, interval)
         _prepare.check_admissible(plan, y0, one[1], inputs.members)
         found, given = read_events(events, max_events), model

@@ -16,7 +16,7 @@ from .._jax._members_apart import members_apart
 from .._jax._shards import sign_of
 from .._jax._vma import on_explicit_axes, vma_of
 from .._status import Status
-from .._types import Args, Y
+from .._types import Y
 from .._warn import warn
 from ._plan import Times
 from ._request import Request
@@ -59,7 +59,7 @@ def warn_of_times(dtype: Any) -> None:
     )
 
 
-def _terms_of(model: Any, y0: Y, args: Args, times: Times, request: Request) -> diffrax.AbstractTerm:
+def _terms_of(model: Any, y0: Y, times: Times, request: Request) -> diffrax.AbstractTerm:
     """Returns a model as diffrax's terms."""
     if isinstance(model, diffrax.AbstractTerm):
         return model
@@ -67,7 +67,7 @@ def _terms_of(model: Any, y0: Y, args: Args, times: Times, request: Request) -> 
         tolerance = (times.t1 - times.t0) * 2.0**-DEPTH
         if times.dt is not None and request.fixed_steps:
             tolerance = jnp.abs(times.dt) / 16
-        return noisy_terms(model, request.solver, times.t0, times.t1, tolerance, y0, args)
+        return noisy_terms(model, request.solver, times.t0, times.t1, tolerance, y0, request.args)
     return diffrax.ODETerm(model)
 
 
@@ -75,7 +75,6 @@ def _terms_of(model: Any, y0: Y, args: Args, times: Times, request: Request) -> 
 def solve(
     model: Callable | diffrax.AbstractTerm,
     y0: Y,
-    args: Args,
     times: Times,
     tolerances: Tolerances | None,
     max_steps: int,
@@ -90,7 +89,7 @@ def solve(
             `jax.shard_map`.
     """
     with_diffrax = adjoint.for_diffrax()
-    if vma_of((eqx.filter(model, eqx.is_array), y0, args, times)):
+    if vma_of((eqx.filter(model, eqx.is_array), y0, request.args, times)):
         raise ValueError(
             "diffrax runs this solve, for its `solver`, `stepsize_controller` or `saveat`, and its loops refuse what "
             "differs between devices inside `jax.shard_map` with `check_vma=True`. Use a method that runs in sciml's "
@@ -98,12 +97,13 @@ def solve(
         )
     if not isinstance(model, diffrax.AbstractTerm | ModelWithNoise):
         # what it closes over becomes an operand
-        model, args = close_field(model, times.t0, y0, args)
+        model, args = close_field(model, times.t0, y0, request.args)
+        request = request._replace(args=args)
 
-    def run(model: Any, y0: Y, args: Args, times: Times, tolerances: Tolerances | None, request: Request) -> _Solved:
-        return _solve(model, y0, args, times, tolerances, max_steps, request, with_diffrax)
+    def run(model: Any, y0: Y, times: Times, tolerances: Tolerances | None, request: Request) -> _Solved:
+        return _solve(model, y0, times, tolerances, max_steps, request, with_diffrax)
 
-    given = (model, y0, args, times, tolerances, request)
+    given = (model, y0, times, tolerances, request)
     reverse = None if isinstance(with_diffrax, diffrax.DirectAdjoint) else IN_FORWARD_MODE
     # its loops do not know members that are sharded by their type
     solved = members_apart(run, reverse)(*given) if on_explicit_axes(given) else run(*given)
@@ -131,7 +131,6 @@ class _Solved(NamedTuple):
 def _solve(
     model: Any,
     y0: Y,
-    args: Args,
     times: Times,
     tolerances: Tolerances | None,
     max_steps: int,
@@ -147,18 +146,19 @@ def _solve(
     if not isinstance(saveat, diffrax.SaveAt):
         saveat = diffrax.SaveAt(t1=True) if times.saves is None else diffrax.SaveAt(ts=times.saves)
     if not isinstance(adjoint, diffrax.DirectAdjoint):
-        inexact, rest = eqx.partition((model, y0, args, times), eqx.is_inexact_array)
+        inexact, rest = eqx.partition((model, y0, request.args, times), eqx.is_inexact_array)
         model, y0, args, times = eqx.combine(reverse_only(inexact, IN_FORWARD_MODE), rest)
+        request = request._replace(args=args)
 
     direction = sign_of(times.t1 >= times.t0, times.t0.dtype)
     solution = diffrax.diffeqsolve(
-        _terms_of(model, y0, args, times, request),
+        _terms_of(model, y0, times, request),
         request.solver,
         times.t0,
         times.t1,
         None if times.dt is None else direction * jnp.abs(times.dt),
         y0,
-        args,
+        request.args,
         saveat=saveat,
         stepsize_controller=controller,
         adjoint=adjoint,

@@ -23,6 +23,8 @@ from ._packed_state import PackedModel, Packing, packing_of
 from ._plan import Plan, Times
 from ._save_intervals import run as run_intervals
 from ._solution import Solution, Stats
+from ._with_delays import goes_backwards
+from ._with_noise import refuses
 from .adjoints import AbstractAdjoint
 from .control._collective import CollectiveSteps, check_adjoint, check_independent, make_collective
 from .control._pid import Tolerances
@@ -37,8 +39,6 @@ from .integrate._result import Result, states_of, with_states
 from .integrate._stencil_kernel import StencilSteps, make_stencil_steps
 from .integrate._while_loop import AdaptiveLoop
 from .methods._stepper import AbstractStepper
-from .methods.delays._prepare import goes_backwards
-from .noise._prepare import refuses
 from .outputs._resume import Resume, behind, handed_out, resumed
 from .terms._field import AbstractField
 from .terms._split_field import SplitField

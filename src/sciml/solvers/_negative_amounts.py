@@ -5,7 +5,6 @@ quadratic in a small amount may then drive the state away from zero ever faster:
 minus ten millions of the whole. Each step on the way is as exact as was asked, so that the status is a success.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -14,21 +13,22 @@ import numpy as np
 from .._checks import concrete
 from .._types import Y
 from .._warn import warn
+from ._request import Request
 from ._solution import Solution
 
 _FAR = 100.0
 """So many times the largest element at the start is far below zero."""
 
 
-def warn_of_negative(sol: Solution, y0: Y, given: Mapping[str, Any]) -> None:
+def warn_of_negative(sol: Solution, y0: Y, request: Request) -> None:
     """Warns where a state that began without a negative element ended far below zero.
 
     Args:
         sol: A solve that succeeded, by a method for stiff equations that `solve` chose.
         y0: The initial state.
-        given: The other arguments of `solve`.
+        request: What was asked for.
     """
-    if sol.solver not in ("Rodas5P", "BDF") or given["positive"] is not None or given["domain"] is not None:
+    if sol.solver not in ("Rodas5P", "BDF") or request.positive is not None or request.domain is not None:
         return
     starts, ends = jax.tree.leaves(y0), jax.tree.leaves(sol.ys)
     if jax.tree.structure(y0) != jax.tree.structure(sol.ys) or not all(map(_known_here, starts + ends)):

@@ -355,6 +355,7 @@ def following_waves(stepper: AbstractStepper | None, request: Request) -> Follow
             "`cfl` is for explicit and implicit-explicit methods, whose steps waves limit, but "
             f"`solver={type(request.solver).__name__}()` is none: take one such as `sciml.solvers.SSPRK33()`."
         )
+    assert request.cfl is not None  # which is why it is asked for
     return FollowingWaves(stepper, float(request.cfl), bool(request.names_error_control))
 
 
@@ -383,12 +384,12 @@ def with_courant_number(model: Any, request: Request) -> Request:
     return request._replace(cfl=float(cfl))
 
 
-def default_solver(model: Any, request: Request, y0: PyTree, args: Any) -> Any:
+def default_solver(model: Any, request: Request, y0: PyTree) -> Any:
     """Returns the method that was asked for, or one for the model by its type and by whether its steps are fixed."""
     if request.solver is not None:
         return request.solver
     if promises_stiffness(model):
-        return promised_method(model, request.t0, y0, args, request.fixed_steps)
+        return promised_method(model, request.t0, y0, request.args, request.fixed_steps)
     if isinstance(model, AbstractConservationLaw):
         return SSPRK33()
     if isinstance(model, AbstractSemilinear):

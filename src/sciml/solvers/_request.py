@@ -1,52 +1,74 @@
-"""The arguments of `solve` that decide how it runs, as they were given, and the interval of time that they ask for."""
+"""The arguments of `solve`, as they were given, and the interval of time that they ask for."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import diffrax
 from jaxtyping import Array, PyTree
 
 from .._checks import check_step, check_time, concrete, time_dtype
-from .._types import Y
+from .._types import Args, BoolScalarLike, IntScalarLike, RealScalarLike, Y
 
 
 class Request(NamedTuple):
-    """What a call asks for; see `solve`.
+    """Everything that a call asks for beside the model and the state, by the names and in the order of `solve`.
+
+    It is built once, by keyword, where a call comes in (`solve`, `simulate`); from there on it is passed along whole.
+    What is decided on the way replaces what was asked for: the method, the size of fixed steps, the Courant number.
 
     Attributes:
         t0: The start time.
         t1: The end time.
+        args: What the model takes beside time and state.
+        key: The random key, or the path, of a model with noise.
         dt: The size of fixed steps.
         dt0: The size of the first step under error control.
+        cfl: The Courant number of steps that follow the fastest wave.
         rtol: The relative tolerance.
         atol: The absolute tolerance.
         solver: The method.
         stepsize_controller: A diffrax controller.
         norm: How large a scaled error is.
-        saveat: Where to save.
-        max_steps: The limit on attempted steps.
         positive: Which elements of the state must not be negative.
         domain: Which states are admissible.
         project: What the equation conserves.
-        cfl: The Courant number of steps that follow the fastest wave.
+        saveat: Where to save.
+        resume: What to go on from.
+        events: What happens on the way.
+        max_events: How many of the events are kept.
+        adjoint: How derivatives are computed; None for the default.
+        max_steps: The limit on attempted steps.
+        schedule: How the members of a `jax.vmap` share the loop.
+        impl: What runs the solve; None for what the block around the call says.
+        interpret: Whether its kernel runs in JAX's interpreter.
         default_tolerances: What `rtol` and `atol` are where they are not given; by default they follow from the dtype.
         stepper: The method that is taken for the solver, where that has been decided.
     """
 
-    t0: Any
-    t1: Any
-    dt: Any = None
-    dt0: Any = None
-    rtol: PyTree = None
-    atol: PyTree = None
+    t0: RealScalarLike
+    t1: RealScalarLike
+    args: Args = None
+    key: Any = None
+    dt: RealScalarLike | None = None
+    dt0: RealScalarLike | None = None
+    cfl: RealScalarLike | None = None
+    rtol: PyTree | None = None
+    atol: PyTree | None = None
     solver: Any = None
     stepsize_controller: Any = None
-    norm: Any = None
+    norm: Callable[[Y], Array] | None = None
+    positive: PyTree | None = None
+    domain: Callable[[Y], BoolScalarLike] | None = None
+    project: Callable[[Y], PyTree] | None = None
     saveat: Any = None
-    max_steps: Any = None
-    positive: Any = None
-    domain: Any = None
-    project: Any = None
-    cfl: Any = None
+    resume: Any = None
+    events: Any = None
+    max_events: IntScalarLike | None = None
+    adjoint: Any = None
+    max_steps: IntScalarLike | None = None
+    schedule: str = "lockstep"
+    impl: str | None = None
+    interpret: bool = False
     default_tolerances: tuple[float, float] | None = None
     stepper: Any = None
 

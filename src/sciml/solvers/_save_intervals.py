@@ -38,6 +38,7 @@ def intervals_of(request: Request, plan: Plan, dtype: Any) -> tuple[int, ...] | 
     if saveat is None or plan.count is None or plan.control is not None or isinstance(saveat, diffrax.SaveAt):
         return None
     t0, t1, dt = request.t0, request.t1, request.dt
+    assert dt is not None  # fixed steps have their size
     if not all(map(concrete, jax.tree.leaves(saveat))):
         return None
     ts, start = np.asarray(saveat, np.float64), float(t0)

@@ -1,7 +1,6 @@
 """`solve`: the front door of the solvers."""
 
 import dataclasses
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +31,8 @@ from ._save_intervals import intervals_of
 from ._solution import Solution
 from ._stable_step import limited_stepper, settle_step
 from ._stiff_choice import method_before, method_instead
+from ._with_delays import with_delays
+from ._with_noise import check_noisy, is_noisy, noisy_model, with_noisy_solver
 from ._wrong_start import naming_texts, wrong_start
 from .adjoints import AbstractAdjoint, Checkpointed
 from .events._event import GivenEvents, ModelWithEvents, read_events
@@ -39,10 +40,8 @@ from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline
 from .methods.around._one_exchange import with_one_exchange
 from .methods.delays._method_of_steps import DelayedFrom
-from .methods.delays._prepare import with_delays
 from .methods.jumps._abstract import ReactionsWithKey
 from .noise._brownian import BrownianPath
-from .noise._prepare import check_noisy, is_noisy, noisy_model, with_noisy_solver
 from .outputs._between_events import solve_between_events
 from .outputs._resume import Continuation, check_alone, plan_continuation, read_continuation
 from .outputs._saveat import saves_end_apart, with_end
@@ -53,7 +52,6 @@ from .terms._suits import blaming_state, check_suits
 
 _integrate = compiled(integrate)
 _DEFAULT_ADJOINT = Checkpointed()
-_requested = operator.itemgetter(*Request._fields[: Request._fields.index("cfl") + 1])
 
 
 @knows_other_names
@@ -206,7 +204,7 @@ def solve(
         assert sol.ys.shape == (101, 2)
         ```
     """
-    given = dict(
+    request = Request(
         t0=t0, t1=t1, args=args, key=key, dt=dt, dt0=dt0, cfl=cfl, rtol=rtol, atol=atol, solver=solver,
         stepsize_controller=stepsize_controller, norm=norm, positive=positive, domain=domain, project=project,
         saveat=saveat, resume=resume, events=events, max_events=max_events, adjoint=adjoint, max_steps=max_steps,
@@ -214,19 +212,19 @@ def solve(
     )  # fmt: skip
     with blaming_state(model, y0), naming_texts(args):
         if solver is None:
-            given["solver"] = method_before(model, y0, given)
-        sol = _solved(model, y0, given)
-    if not concrete(sol.status):
+            request = request._replace(solver=method_before(model, y0, request))
+        sol = _solved(model, y0, request)
+    if not concrete(sol.status):  # in a trace nothing is known yet
         return sol
     wait_shortly(sol.status)
     failed = np.asarray(sol.status).any()
-    if failed and given["solver"] is None and (other := method_instead(sol, model, y0, given)) is not None:
-        sol = _solved(model, y0, given | dict(solver=other))
+    if failed and request.solver is None and (other := method_instead(sol, model, y0, request)) is not None:
+        sol = _solved(model, y0, request._replace(solver=other))
         failed = not concrete(sol.status) or np.asarray(sol.status).any()
     if not failed and solver is None:
-        warn_of_negative(sol, y0, given)
+        warn_of_negative(sol, y0, request)
     if failed and throw:
-        if (wrong := wrong_start(sol, model, y0, given)) is not None:
+        if (wrong := wrong_start(sol, model, y0, request)) is not None:
             raise SolveError(
                 f"`solve` failed with status `{Status(int(sol.status)).name}`. {wrong}", np.asarray(sol.status)
             )
@@ -234,102 +232,97 @@ def solve(
     return sol
 
 
-def _solved(model: Any, y0: Y, given: dict[str, Any]) -> Solution:
+def _solved(model: Any, y0: Y, request: Request) -> Solution:
     """Returns what a solve came to, whether it failed or not.
 
-    Args:
-        model: The model.
-        y0: The initial state.
-        given: The other arguments of `solve`, but for `throw`.
+    Some calls take several solves: to save more than states at given times, and to differentiate through events by an
+    adjoint that does not know them. These are given this function, and call it with requests of their own.
     """
-    saveat, continuation = read_continuation(given["saveat"], given["resume"])
-    given = given | dict(saveat=saveat)
-    request = Request(*_requested(given))
-    args, adjoint = given["args"], given["adjoint"]
-    args = args if args is None else arrays_of(args)
-    if saves_more(model, y0, args, request):
+    saveat, continuation = read_continuation(request.saveat, request.resume)
+    request = request._replace(saveat=saveat, args=None if request.args is None else arrays_of(request.args))
+    if saves_more(model, y0, request):
         if continuation:
             check_alone()
-
-        def again(**changed: Any) -> Solution:
-            return _solved(model, y0, given | dict(args=args) | changed)
-
-        return solve_and_save(again, model, y0, args, request, adjoint)
-    sol = _solved_for_times(model, y0, given | dict(args=args), request, continuation)
+        return solve_and_save(_solved, model, y0, request)
+    sol = _solved_for_times(model, y0, request, continuation)
     if sol.events is None or not saves_end_apart(request.saveat):
         return sol
     ts, ys = with_end(sol, sol.ts, sol.ys)
     return dataclasses.replace(sol, ts=ts, ys=ys)
 
 
-def _solved_for_times(
-    model: Any, y0: Y, given: dict[str, Any], request: Request, continuation: Continuation
-) -> Solution:
+def _solved_for_times(model: Any, y0: Y, request: Request, continuation: Continuation) -> Solution:
     """Returns the solution of a solve that saves states at given times, or the end.
 
     Args:
         model: The model.
         y0: The initial state.
-        given: The other arguments of `solve`, but for `throw`.
-        request: The same, as they were read.
+        request: What was asked for.
         continuation: The solve that it continues, and whether another is to continue it.
     """
-    args, key, adjoint, schedule = (given[name] for name in ("args", "key", "adjoint", "schedule"))
-    adjoint = _DEFAULT_ADJOINT if adjoint is None else adjoint
-    events = read_events(given["events"], given["max_events"])
+    adjoint = _DEFAULT_ADJOINT if request.adjoint is None else request.adjoint
+    events = read_events(request.events, request.max_events)
     if events is not None and isinstance(adjoint, AbstractAdjoint) and adjoint.jumps_at_events:
         if continuation:
             check_alone()
-
-        def other(model: Any, y0: Y, **changed: Any) -> Solution:
-            return _solved(model, y0, given | changed)
-
-        return solve_between_events(other, model, y0, args, request, events)
-    choices = (request, adjoint, schedule, _kernel(given["impl"], given["interpret"]))
+        return solve_between_events(_solved, model, y0, request, events)
+    kernel = _kernel(request.impl, request.interpret)
     # times of events are checked and count by value, and noise has a path: such a call is decided each time
-    alike = events is None and key is None and not continuation and not isinstance(model, AbstractDelayed)
+    alike = events is None and request.key is None and not continuation and not isinstance(model, AbstractDelayed)
     model = model.vector_field if isinstance(model, diffrax.ODETerm) else model
-    name, arrays = key_of((model, y0, args), choices) if alike else (None, [])
+    # a call like one before takes its compiled program, with nothing read but shapes, numbers and identities
+    choices = request._replace(args=None, adjoint=adjoint), kernel
+    name, arrays = key_of((model, y0, request.args), choices) if alike else (None, [])
     call = find(name)
     if call is not None:
         return _integrate.call(call.static, arrays + call.arrays)
-    _check(model, request, adjoint, schedule, key)
-    return _solve(model, y0, args, *choices, name, events, key, continuation)
+    _check(model, request, adjoint)
+    return _solve(model, y0, request, adjoint, kernel, name, events, continuation)
 
 
 def _solve(
     model: Any,
     y0: Y,
-    args: Args,
     request: Request,
     adjoint: AbstractAdjoint,
-    schedule: str,
     kernel: KernelRequest,
     name: tuple | None,
     events: GivenEvents | None,
-    key: Any,
     continuation: Continuation,
 ) -> Solution:
-    """Decides how to run a solve, runs it, and remembers the decision where it depends on no value of an array."""
-    given, y0 = y0, check_state(y0)
+    """Decides how to run a solve, runs it, and remembers the decision where it depends on no value of an array.
+
+    Args:
+        model: The model.
+        y0: The initial state.
+        request: What was asked for.
+        adjoint: How derivatives are computed.
+        kernel: The kernel that was asked for, by the call or the block around it.
+        name: What the call is remembered by, or None.
+        events: The events, as they were read.
+        continuation: The solve that it continues, and whether another is to continue it.
+    """
+    given, y0, asked = y0, check_state(y0), request._replace(args=None)  # arrays must not outlive the call
     check_suits(model, y0)
     interval, limited, longest = Interval.of(request, y0), None, None
-    choices = (request, adjoint)
+    # the method, by what kind of equation it is
     if is_noisy(model):
-        request = with_noisy_solver(model, y0, args, request, interval)
-        if not request.fixed_steps or isinstance(key, BrownianPath):
+        request = with_noisy_solver(model, y0, request, interval)
+        if not request.fixed_steps or isinstance(request.key, BrownianPath):
             kernel = _without_kernel(kernel, "the tree of a path of noise is walked by XLA, see `dt` and `key`")
     elif isinstance(model, AbstractDelayed):
         request = with_delays(model, request, interval, adjoint)
         kernel = _without_kernel(kernel, "past states are kept by XLA")
     else:
-        request = with_courant_number(model, request._replace(solver=default_solver(model, request, y0, args)))
+        request = with_courant_number(model, request._replace(solver=default_solver(model, request, y0)))
         kernel = XLA if isinstance(model, diffrax.AbstractTerm) else kernel
     model, kernel = _with_kernel(model, y0, kernel)
+    # the size of fixed steps
     fixed = request.fixed_steps or not (request.names_error_control or request.cfl is not None)
     if fixed and not has_equations_of_its_own(model):  # eigenvalues limit fixed steps alone
         limited = limited_stepper(model, y0, request)
-        request, interval, longest = settle_step(model, y0, args, request, interval, limited)
+        request, interval, longest = settle_step(model, y0, request, interval, limited)
+    # the plan, and what changes it
     plan, times, tolerances = make_plan(y0, request, interval)
     method = type(request.solver).__name__
     plan = dataclasses.replace(plan, stepper=with_one_exchange(model, plan.stepper, method))
@@ -337,43 +330,44 @@ def _solve(
     if isinstance(model, diffrax.AbstractTerm):
         plan = dataclasses.replace(plan, stepper=None, control=None)
     if continuation:
-        plan = plan_continuation(plan, continuation, key, request.fixed_steps, adjoint)
+        plan = plan_continuation(plan, continuation, request.key, request.fixed_steps, adjoint)
         kernel = _without_kernel(kernel, "it goes on where another solve ended, or is to be gone on with")
     times = times._replace(longest=longest)
     if isinstance(model, AbstractDelayed):
         model = DelayedFrom(model, times.t0)
     elif is_noisy(model):
-        model, plan = noisy_model(model, key, plan, times, request.fixed_steps, events)
+        model, plan = noisy_model(model, request.key, plan, times, request.fixed_steps, events)
     if events is not None:
         plan, kernel = plan_events(plan, events, adjoint), _without_kernel(kernel, "events are sought by XLA")
         model = ModelWithEvents.of(model, events.each, times.t0, times.t1)
+    # what runs it: a kernel, diffrax, or sciml's own loops
     stencil_backend, intervals = None, None
     if kernel != XLA:
         stencil_backend, intervals = _stencil_backend(model, request, plan, times.t0.dtype, adjoint, kernel)
     if kernel != XLA and stencil_backend is None:
-        kernel = backend_of_members(kernel, plan.stepper, adjoint, schedule)
+        kernel = backend_of_members(kernel, plan.stepper, adjoint, request.schedule)
     if plan.stepper is None:
         _check_diffrax_can(model)
         _diffrax_fallback.log_once(type(request.solver).__name__, stepper_of(request.solver, y0) is None)
         if plan.coarse_times:
             _diffrax_fallback.warn_of_times(times.t0.dtype)
-        return _diffrax_fallback.solve(model, y0, args, times, tolerances, plan.max_steps, request, adjoint)
+        return _diffrax_fallback.solve(model, y0, times, tolerances, plan.max_steps, request, adjoint)
     settings = Settings(
         plan,
         adjoint,
-        schedule,
-        constant=all(map(concrete, jax.tree.leaves((model, args)))),
+        request.schedule,
+        constant=all(map(concrete, jax.tree.leaves((model, request.args)))),
         impl=kernel if stencil_backend is None else XLA,
         stencil_backend=stencil_backend,
         intervals=intervals,
         solver=method,
         hands_out=continuation.hands_out,
     )
-    static, arrays = split((model, y0, args, times, tolerances, settings, continuation.resume))
+    static, arrays = split((model, y0, request.args, times, tolerances, settings, continuation.resume))
     same = all(a is b for a, b in zip(jax.tree.leaves(given), jax.tree.leaves(y0)))
     if limited is None and same:
         rest = len(split((times, tolerances))[1])
-        remember(name, WarmCall(static, arrays[len(arrays) - rest :], choices))
+        remember(name, WarmCall(static, arrays[len(arrays) - rest :], asked))
     return _integrate.call(static, arrays)
 
 
@@ -427,7 +421,7 @@ def _kernel(impl: Any, interpret: bool) -> KernelRequest:
     return XLA if kernel == AUTO and default_platform() not in KERNEL_OF else kernel
 
 
-def _check(model: Any, request: Request, adjoint: Any, schedule: Any, key: Any) -> None:
+def _check(model: Any, request: Request, adjoint: Any) -> None:
     """Checks what does not depend on the state.
 
     Raises:
@@ -438,8 +432,8 @@ def _check(model: Any, request: Request, adjoint: Any, schedule: Any, key: Any) 
         raise TypeError(
             f"`adjoint` must be an adjoint such as `sciml.adjoints.Checkpointed()`, but {no_instance(adjoint)}."
         )
-    check_noisy(model, key, adjoint)
-    times = (request.t0, request.t1)
+    check_noisy(model, request.key, adjoint)
+    times = request.t0, request.t1
     if has_equations_of_its_own(model) and all(map(concrete, times)) and request.t1 < request.t0:
         raise ValueError("A solve with noise or delays goes forwards in time, but `t1` comes before `t0`.")
     if isinstance(model, diffrax.AbstractTerm):
@@ -451,8 +445,8 @@ def _check(model: Any, request: Request, adjoint: Any, schedule: Any, key: Any) 
     elif not has_equations_of_its_own(model):
         check_callable(model)
     request.check_steps()
-    if schedule not in ("lockstep", "refill"):
-        raise ValueError(f'`schedule` must be "lockstep" or "refill", but is {schedule!r}.')
+    if request.schedule not in ("lockstep", "refill"):
+        raise ValueError(f'`schedule` must be "lockstep" or "refill", but is {request.schedule!r}.')
 
 
 def _stencil_backend(

@@ -64,7 +64,6 @@ def limited_stepper(model: Any, y0: Y, request: Request) -> AbstractStepper | No
 def settle_step(
     model: Any,
     y0: Y,
-    args: Args,
     request: Request,
     interval: Interval,
     stepper: AbstractStepper | None,
@@ -78,7 +77,6 @@ def settle_step(
     Args:
         model: The model.
         y0: The initial state.
-        args: What the model takes beside time and state.
         request: What was asked for; its solver is known.
         interval: The times and the step.
         stepper: From `limited_stepper`.
@@ -99,7 +97,7 @@ def settle_step(
     )
     whose = ""
     if limits is None:
-        limit = _limit(model, y0, args, start, end, stepper, stability)
+        limit = _limit(model, y0, request.args, start, end, stepper, stability)
     else:
         limit, member = limits(start, end, stepper, stability)
         whose = f" for member {int(member)}"

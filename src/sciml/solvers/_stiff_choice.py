@@ -8,7 +8,7 @@ members that turn out to be stiff, would make every program compile for more tha
 times: `Status.stiff` says which method to name instead.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import diffrax
@@ -24,11 +24,12 @@ from .._status import Status
 from .._types import Args, Y
 from ._calls import compiled, split
 from ._plan import DEFAULT_MAX_STEPS
+from ._request import Request
 from ._solution import Solution
 from ._stiff_method import Chosen, log_choice, promises_stiffness, stiff_method
+from ._with_noise import is_noisy
 from .adjoints import Checkpointed, Direct, Forward
 from .control._spectral_radius import estimated_radius
-from .noise._prepare import is_noisy
 
 _PROBED_FROM = 256
 """States of so many numbers are asked for their largest eigenvalue first: smaller ones take all steps in that time."""
@@ -37,9 +38,6 @@ _STABLE = 3.3
 """How far from zero the stability of `diffrax.Tsit5` ends, on the negative axis."""
 
 _NUMBERS = int | float | np.generic | np.ndarray | jax.Array
-
-_FIXED = ("stepsize_controller", "dt", "cfl", "resume", "key")
-"""Arguments of `solve` with one of which another method would not do the same."""
 
 _TYPED = (
     AbstractConservationLaw,
@@ -53,17 +51,17 @@ _TYPED = (
 """Models with methods of their own, and waves, which no implicit method makes cheaper."""
 
 
-def method_before(model: Any, y0: Y, given: Mapping[str, Any]) -> Any:
+def method_before(model: Any, y0: Y, request: Request) -> Any:
     """Returns a stiff method where the numbers of a large state say that `Tsit5` would not reach the end, else None.
 
     Args:
         model: The model.
         y0: The initial state.
-        given: The other arguments of `solve`.
+        request: What was asked for.
     """
-    if _size(y0) < _PROBED_FROM or not _may_change(model, given) or promises_stiffness(model):
+    if _size(y0) < _PROBED_FROM or not _may_change(model, request) or promises_stiffness(model):
         return None
-    t0, t1, most, args = (given[name] for name in ("t0", "t1", "max_steps", "args"))
+    t0, t1, most, args = request.t0, request.t1, request.max_steps, request.args
     known = _constant((model, y0, args))
     if known is None or not all(isinstance(x, _NUMBERS) and concrete(x) for x in (t0, t1)):
         return None
@@ -78,20 +76,20 @@ def method_before(model: Any, y0: Y, given: Mapping[str, Any]) -> Any:
     return _logged(model, "would take `Tsit5` too many steps", chosen) if chosen.feasible else None
 
 
-def method_instead(sol: Solution, model: Any, y0: Y, given: Mapping[str, Any]) -> Any:
+def method_instead(sol: Solution, model: Any, y0: Y, request: Request) -> Any:
     """Returns a stiff method where `Tsit5`, taken by default, came to the default limit of steps, else None.
 
     Args:
         sol: What it came to; its status is known.
         model: The model.
         y0: The initial state.
-        given: The other arguments of `solve`.
+        request: What was asked for.
     """
-    if sol.solver != "Tsit5" or given["max_steps"] is not None or sol.status.ndim:
+    if sol.solver != "Tsit5" or request.max_steps is not None or sol.status.ndim:
         return None
-    if int(sol.status) not in (Status.max_steps_reached, Status.stiff) or not _may_change(model, given):
+    if int(sol.status) not in (Status.max_steps_reached, Status.stiff) or not _may_change(model, request):
         return None
-    chosen = stiff_method(model, given["t0"], y0, given["args"])
+    chosen = stiff_method(model, request.t0, y0, request.args)
     return _logged(model, "took `Tsit5` too many steps", chosen) if chosen.feasible else None
 
 
@@ -100,15 +98,17 @@ def _logged(model: Any, found: str, chosen: Chosen) -> Any:
     return chosen.solver
 
 
-def _may_change(model: Any, given: Mapping[str, Any]) -> bool:
+def _may_change(model: Any, request: Request) -> bool:
     """Whether nothing that was asked for rules out another method than the explicit one."""
-    if any(given[name] is not None for name in _FIXED) or given["impl"] == "pallas":
+    # with one of these another method would not do the same
+    fixed = request.stepsize_controller, request.dt, request.cfl, request.resume, request.key
+    if any(x is not None for x in fixed) or request.impl == "pallas":
         return False
-    if getattr(given["saveat"], "solver_state", False):  # a later solve goes on from it, by the same method
+    if getattr(request.saveat, "solver_state", False):  # a later solve goes on from it, by the same method
         return False
     if isinstance(model, _TYPED) or is_noisy(model):
         return False
-    return given["adjoint"] is None or isinstance(given["adjoint"], Checkpointed | Direct | Forward)
+    return request.adjoint is None or isinstance(request.adjoint, Checkpointed | Direct | Forward)
 
 
 def _constant(tree: PyTree) -> PyTree | None:

@@ -54,7 +54,7 @@ def tune_stencil(
     """
     if not callable(getattr(model, "stencil", None)):
         raise TypeError(f"`model` must be one with a method `stencil(y)`, which `{type(model).__name__}` has not.")
-    solver = default_solver(model, Request(0.0, 1.0, dt=1.0, solver=solver), y0, None)
+    solver = default_solver(model, Request(t0=0.0, t1=1.0, dt=1.0, solver=solver), y0)
     stepper = stepper_of(solver, y0)
     try:
         if stepper is None:

@@ -1,7 +1,7 @@
 """What is wrong with an initial state or parameters that are known, where a solve could not even begin."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
@@ -12,25 +12,26 @@ import numpy as np
 from .._checks import concrete
 from .._status import Status
 from .._types import Y
+from ._request import Request
 from ._solution import Solution
 from .methods.around._admissible import read_admissible
 
 
-def wrong_start(sol: Solution, model: Any, y0: Y, given: Mapping[str, Any]) -> str | None:
+def wrong_start(sol: Solution, model: Any, y0: Y, request: Request) -> str | None:
     """Returns what is wrong with the values that a failed solve of one member was given; None where that is not known.
 
     Args:
         sol: The solve.
         model: The model.
         y0: The initial state.
-        given: The other arguments of `solve`.
+        request: What was asked for.
     """
     code = int(sol.status) if np.ndim(sol.status) == 0 else None
     if code == Status.invalid_argument:
-        return _not_admissible(y0, given)
-    if code != Status.nonfinite or not concrete(sol.t_reached) or float(sol.t_reached) != float(given["t0"]):
+        return _not_admissible(y0, request)
+    if code != Status.nonfinite or not concrete(sol.t_reached) or float(sol.t_reached) != float(request.t0):
         return None
-    values = (("y0", y0), ("args", given["args"]), ("model", eqx.filter(model, eqx.is_array)))
+    values = (("y0", y0), ("args", request.args), ("model", eqx.filter(model, eqx.is_array)))
     return next((said for name, tree in values if (said := _not_finite(name, tree)) is not None), None)
 
 
@@ -63,11 +64,11 @@ def _not_finite(name: str, tree: Any) -> str | None:
     return None
 
 
-def _not_admissible(y0: Y, given: Mapping[str, Any]) -> str | None:
+def _not_admissible(y0: Y, request: Request) -> str | None:
     if not all(_known_numbers(x) for x in jax.tree.leaves(y0)):
         return None
     arrays = jax.tree.map(jnp.asarray, y0)
-    admissible = read_admissible(given["positive"], given["domain"], arrays)
+    admissible = read_admissible(request.positive, request.domain, arrays)
     if admissible is None:
         return None
     paths = jax.tree_util.tree_flatten_with_path(arrays)[0]

@@ -77,7 +77,7 @@ class _Jump(NamedTuple):
 
 
 def solve_between_events(
-    run: Callable[..., Solution], model: Callable, y0: Y, args: Args, request: Request, events: GivenEvents
+    run: Callable[[Callable, Y, Request], Solution], model: Callable, y0: Y, request: Request, events: GivenEvents
 ) -> Solution:
     r"""Solves with events, so that an adjoint that knows none differentiates it.
 
@@ -87,10 +87,9 @@ def solve_between_events(
     y_{k+1} = u(t^*, y^- + f \, dt^*) .$$
 
     Args:
-        run: The solve, `run(model, y0, **changed)`.
+        run: The solve, `run(model, y0, request)`.
         model: The model.
         y0: The initial state.
-        args: What the model takes beside time and state.
         request: What was asked for.
         events: The events.
 
@@ -103,29 +102,35 @@ def solve_between_events(
             "delay. Use `sciml.adjoints.Checkpointed()`, `Direct()` or `Forward()`."
         )
 
-    def whole(model: Callable, y0: Y, args: Args, request: Request, each: tuple) -> Solution:
-        return _solved(run, model, y0, args, request, events._replace(each=each))
+    def whole(model: Callable, y0: Y, request: Request, each: tuple) -> Solution:
+        return _solved(run, model, y0, request, events._replace(each=each))
 
-    given = model, check_state(y0), args, request, events.each
+    given = model, check_state(y0), request._replace(events=None, max_events=None), events.each
     if on_explicit_axes(given):  # there members are sharded by their type, and JAX batches little
         whole = members_apart(whole, IN_FORWARD_MODE)
     return whole(*given)
 
 
 def _solved(
-    run: Callable[..., Solution], model: Callable, y0: Y, args: Args, request: Request, events: GivenEvents
+    run: Callable[[Callable, Y, Request], Solution], model: Callable, y0: Y, request: Request, events: GivenEvents
 ) -> Solution:
     """Solves for one member; see `solve_between_events`."""
-    interval = Interval.of(request, y0)
+    interval, args = Interval.of(request, y0), request.args
     dtype = interval.t0.dtype
     saves = read_saveat(request.saveat, request.t0, request.t1).ts
     if saves is not None:
         saves = check_saved_times(saves, request.t0, request.t1, dtype)
-    fixed = {name: _held(x) for name, x in request._asdict().items() if name in ("t0", "t1", "saveat")}
     # each by its place among those that are sought, with the rate before it
     layout = events.layout._replace(numbers=tuple(range(len(events.each))), rates=True)
-    sought = dict(events=GivenEvents(_held(events.each), layout), max_events=None)
-    found = _held(run(_held(model), _held(y0), args=_held(args), adjoint=Checkpointed(), **sought, **fixed))
+    sought = request._replace(
+        t0=_held(request.t0),
+        t1=_held(request.t1),
+        args=_held(args),
+        saveat=_held(request.saveat),
+        events=GivenEvents(_held(events.each), layout),
+        adjoint=Checkpointed(),
+    )
+    found = _held(run(_held(model), _held(y0), sought))
     # each event once more, and the rest of the way
     numbers = jnp.arange(layout.kept + 1, dtype=jnp.int32)
     sign = sign_of(interval.t1 >= interval.t0, dtype)
@@ -135,20 +140,18 @@ def _solved(
     )
     at_once = jnp.append(False, times[1:] == times[:-1]) & (numbers < found.events.count)
 
-    alone: dict[str, Any] = dict(events=None, max_events=None)
-
     def go_on(piece: _Piece, item: _Found) -> tuple[_Piece, _Jump]:
         happens = item.number < found.events.count
         stop = jnp.where(happens, item.t, jnp.where(ended, piece.t, interval.t1))
         start = jax.lax.stop_gradient(piece.t)
         if saves is None:
-            y, ys = _end(run(model, piece.y, t0=piece.t, args=args, t1=stop, **alone)), None
+            y, ys = _end(run(model, piece.y, request._replace(t0=piece.t, t1=stop))), None
         else:
             early, late = sign * (saves - start) < 0, (sign * (saves - stop) >= 0) & (happens | (saves != stop))
             last = jax.lax.stop_gradient(stop)
             # where the solve is not asked for a state it begins or ends
             asked = jnp.append(jnp.where(early, start, jnp.where(late, last, saves)), stop)
-            sol = run(model, piece.y, t0=piece.t, args=args, t1=stop, saveat=asked, **alone)
+            sol = run(model, piece.y, request._replace(t0=piece.t, t1=stop, saveat=asked))
             y, here = _end(sol), ~(early | late)
             ys = jax.tree.map(lambda new, old: jnp.where(_over(here, old), new[:-1], old), sol.ys, piece.ys)
         first = _where(item.at_once, piece.first, (stop, y))

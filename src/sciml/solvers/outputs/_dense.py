@@ -1,6 +1,7 @@
 """Dense output: the solution as a function of time."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -11,6 +12,8 @@ from jaxtyping import Array, PyTree, Real
 
 from ..._types import RealScalarLike, Y
 from .._calls import Static
+from .._request import Request
+from .._solution import Solution
 from ..events._occurrences import Occurrences
 from ._at_times import at_times
 
@@ -25,6 +28,10 @@ PIECES = 5
 degree five, the highest degree by which such methods interpolate: `BDF` by its order, `Switching` by four."""
 
 
+Solve = Callable[[Any, Y, Request], Solution]
+"""`run(model, y0, request)`: a solve of what is asked for, which raises nothing where it fails."""
+
+
 class DenseOutput(eqx.Module):
     """The solution of one member between its start and its end; see `Solution.evaluate`.
 
@@ -37,8 +44,10 @@ class DenseOutput(eqx.Module):
         ys: The states there.
         events: What happened on the way, or None.
         direction: 1 forwards in time, -1 backwards.
-        arrays: The arrays of model, args and options.
+        arrays: The arrays of the model and of the request for a step.
         static: All else of these.
+        run: The solve, which takes a step once more.
+        fixed_steps: Whether that step has no error.
         by_line: Whether the solution between steps is a line.
         no_forward_mode: What forward mode raises, where the step has reverse mode alone.
         pieces: The number of rows for each step.
@@ -50,6 +59,8 @@ class DenseOutput(eqx.Module):
     direction: Real[Array, "*members"]
     arrays: list[Array]
     static: Static = eqx.field(static=True)
+    run: Solve = eqx.field(static=True)
+    fixed_steps: bool = eqx.field(static=True)
     by_line: bool = eqx.field(static=True)
     no_forward_mode: str | None = eqx.field(static=True)
     pieces: int = eqx.field(static=True, default=1)
@@ -70,8 +81,8 @@ class DenseOutput(eqx.Module):
 
     def _rate(self, t: Array) -> Y:
         """Returns the rate at one time."""
-        model, args, _ = self.static.combine(self.arrays)
-        return model(t, self._state(t), args)
+        model, request = self.static.combine(self.arrays)
+        return model(t, self._state(t), request.args)
 
     def _state(self, t: Array) -> Y:
         """Returns the state at one time."""
@@ -114,15 +125,13 @@ class DenseOutput(eqx.Module):
 
     def _step(self, t: Array, start: RealScalarLike, end: RealScalarLike, y0: Y) -> Y:
         """Returns the state at a time within a step that is taken once more."""
-        from .._solve import solve  # which makes this object
-
-        model, args, options = self.static.combine(self.arrays)
-        options = dict(options)
-        if options.pop("fixed_steps"):
-            options["dt"] = end - start
+        model, request = self.static.combine(self.arrays)
+        request = request._replace(t0=start, t1=end, saveat=t[None])
+        if self.fixed_steps:
+            request = request._replace(dt=end - start)
         else:
-            options |= dict(dt0=end - start, rtol=_ACCEPTS, atol=_ACCEPTS)
-        sol = solve(model, y0, t0=start, t1=end, args=args, saveat=t[None], throw=False, max_steps=2, **options)
+            request = request._replace(dt0=end - start, rtol=_ACCEPTS, atol=_ACCEPTS)
+        sol = self.run(model, y0, request)
         return jax.tree.map(lambda x: x[0], sol.ys)
 
 

@@ -1,7 +1,6 @@
 """Solves for more than states at given times: first to see where steps end, where that is asked for, then to save."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import diffrax
@@ -17,13 +16,13 @@ from ..._interfaces._reactions import AbstractReactions
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._shards import on_mesh_of, sign_of
 from ..._jax._vma import promote
-from ..._types import Args
 from ...kernels._lanes import Lanes
 from .._calls import split
 from .._plan import DEFAULT_MAX_STEPS, default_solver
 from .._read_diffrax import read_step_control, stepper_of
 from .._request import Request
 from .._solution import Solution
+from .._with_noise import is_noisy
 from ..adjoints import Checkpointed
 from ..adjoints._abstract import AbstractAdjoint
 from ..adjoints._discrete_rule import IN_FORWARD_MODE, enter, members_of_loop
@@ -32,8 +31,7 @@ from ..integrate._batching import Batch
 from ..integrate._integrator import Operands
 from ..integrate._result import Result
 from ..methods._stepper import AbstractStepper
-from ..noise._prepare import is_noisy
-from ._dense import PIECES, DenseOutput
+from ._dense import PIECES, DenseOutput, Solve
 from ._saveat import asks_for_more, output_of, padded, read, rows_of, with_end
 
 
@@ -89,7 +87,7 @@ def _equal(fixed: FixedSteps, operands: Operands, result: Result) -> Array:
     return jnp.arange(fixed.number + fixed.tail, dtype=result.elapsed.dtype) * operands.dt
 
 
-def saves_more(model: Any, y0: PyTree, args: Args, request: Request) -> bool:
+def saves_more(model: Any, y0: PyTree, request: Request) -> bool:
     """Returns whether a solve saves more than states at given times, and does so in sciml's own loops."""
     if not asks_for_more(request.saveat):
         return False
@@ -102,21 +100,17 @@ def saves_more(model: Any, y0: PyTree, args: Args, request: Request) -> bool:
         return True
     y0 = check_state(y0)
     by_diffrax = read_step_control(request, y0, time_dtype(y0)).by_diffrax
-    return not by_diffrax and stepper_of(default_solver(model, request, y0, args), y0) is not None
+    return not by_diffrax and stepper_of(default_solver(model, request, y0), y0) is not None
 
 
-def solve_and_save(
-    run: Callable[..., Solution], model: Any, y0: PyTree, args: Args, request: Request, adjoint: AbstractAdjoint | None
-) -> Solution:
+def solve_and_save(run: Solve, model: Any, y0: PyTree, request: Request) -> Solution:
     """Solves for all that a `diffrax.SaveAt` asks for.
 
     Args:
-        run: The solve, `run(saveat=..., adjoint=...)`, for times; it raises nothing where it fails.
+        run: The solve, `run(model, y0, request)`; it raises nothing where it fails.
         model: The model.
         y0: The initial state.
-        args: What the model takes beside time and state.
         request: What was asked for.
-        adjoint: How derivatives are computed, or None for the default.
 
     Raises:
         ValueError: If it asks for what a solution of such a model does not have.
@@ -130,19 +124,19 @@ def solve_and_save(
     dtype = time_dtype(check_state(y0))
     most = DEFAULT_MAX_STEPS if request.max_steps is None else check_max_steps(request.max_steps)
     t0, t1 = request.t0, request.t1
-    knots, ends = _step_times(run, t0, t1, most, dtype) if asked.steps else (None, None)
+    knots, ends = _step_times(run, model, y0, request, most, dtype) if asked.steps else (None, None)
     if ends is not None and isinstance(model, AbstractReactions):
         ends = _just_after(ends, t0, t1, dtype)
-    pieces = _pieces(model, request, y0, args) if asked.dense else 1
+    pieces = _pieces(model, request, y0) if asked.dense else 1
     rows = rows_of(asked.subs, t0, t1, ends, _within(knots, pieces) if asked.dense else None, dtype)
-    sol = run(saveat=rows.times if asked.subs or asked.dense else None)
+    sol = run(model, y0, request._replace(saveat=rows.times if asked.subs or asked.dense else None))
     ts, outputs = [], []
     for sub, places, times in zip(asked.subs, rows.places, rows.ts):
         times = on_mesh_of(sol.status, jnp.asarray(times, dtype))
         found = jax.tree.map(lambda x, places=places: x[places], sol.ys)
         if sub.t1 and sub.steps != 1:
             times, found = with_end(sol, times, found)
-        found = output_of(sub, times, found, args)
+        found = output_of(sub, times, found, request.args)
         if sub.steps:
             length = most // sub.steps + sub.t0 + (sub.t1 and sub.steps != 1) + (0 if sub.ts is None else len(sub.ts))
             length = max(length, len(times))
@@ -153,7 +147,7 @@ def solve_and_save(
     dense, places = None, rows.places[-1]
     if asked.dense:
         ys = jax.tree.map(lambda x: x[places], sol.ys)
-        dense = _dense(model, y0, args, request, adjoint, jnp.asarray(rows.times, dtype)[places], ys, sol, pieces)
+        dense = _dense(run, model, y0, request, jnp.asarray(rows.times, dtype)[places], ys, sol, pieces)
     if not asked.subs:  # dense output alone: the end, as without any `saveat`
         ts, outputs = sol.ts[-1:], jax.tree.map(lambda x: x[-1:], sol.ys)
     else:
@@ -161,7 +155,7 @@ def solve_and_save(
     return eqx.tree_at(lambda s: (s.ts, s.ys, s.dense), sol, (ts, outputs, dense), is_leaf=lambda x: x is None)
 
 
-def _pieces(model: Any, request: Request, y0: PyTree, args: Args) -> int:
+def _pieces(model: Any, request: Request, y0: PyTree) -> int:
     """Returns the number of pieces of a step at whose ends states are saved: 1 where it can be repeated."""
     if is_noisy(model):
         return 1
@@ -171,7 +165,7 @@ def _pieces(model: Any, request: Request, y0: PyTree, args: Args) -> int:
         depends.append(stepper.history)
         return stepper
 
-    stepper_of(default_solver(model, request, y0, args), y0, noted)
+    stepper_of(default_solver(model, request, y0), y0, noted)
     return PIECES if any(depends) else 1
 
 
@@ -185,9 +179,10 @@ def _within(knots: Any, pieces: int) -> Any:
     return xp.concatenate([inside.reshape(-1), knots[-1:]])
 
 
-def _step_times(run: Callable[..., Solution], t0: Any, t1: Any, most: int, dtype: Any) -> tuple[Any, Any]:
+def _step_times(run: Solve, model: Any, y0: PyTree, request: Request, most: int, dtype: Any) -> tuple[Any, Any]:
     """Returns where steps begin and the last one ends; and where they end, infinite beyond the last."""
-    found = run(saveat=None, adjoint=StepTimes(most))
+    t0, t1 = request.t0, request.t1
+    found = run(model, y0, request._replace(saveat=None, adjoint=StepTimes(most)))
     elapsed = found.dense[: most + 1]
     if all(map(concrete, (t0, t1, elapsed))):
         count = min(int(found.stats.accepted), len(elapsed) - 1)
@@ -211,49 +206,42 @@ def _just_after(ends: Any, t0: Any, t1: Any, dtype: Any) -> Any:
 
 
 def _dense(
-    model: Any,
-    y0: PyTree,
-    args: Args,
-    request: Request,
-    adjoint: AbstractAdjoint | None,
-    ts: Any,
-    ys: PyTree,
-    sol: Solution,
-    pieces: int,
+    run: Solve, model: Any, y0: PyTree, request: Request, ts: Any, ys: PyTree, sol: Solution, pieces: int
 ) -> DenseOutput:
     """Returns the solution as a function of time.
 
     Args:
+        run: The solve, which takes steps once more.
         model: The model.
         y0: The initial state.
-        args: What the model takes beside time and state.
         request: What was asked for.
-        adjoint: How derivatives are computed, or None for the default.
         ts: Where steps begin, and the last one ends.
         ys: The states there.
         sol: The solution.
         pieces: The number of pieces of each step.
     """
     by_line = is_noisy(model)
-    options: dict[str, Any] = {}
-    no_forward_mode = None
+    step, fixed_steps, no_forward_mode = Request(t0=0.0, t1=1.0, args=request.args), False, None
     if not by_line:
-        solver = default_solver(model, request, y0, args)
+        solver, adjoint = default_solver(model, request, y0), request.adjoint
         stepper = stepper_of(solver, y0)
         adjoint = adjoint if adjoint is not None and adjoint.repeats_steps else Checkpointed()
         no_forward_mode = IN_FORWARD_MODE if isinstance(adjoint, Checkpointed) else None
-        options = dict(
+        fixed_steps = stepper is None or not stepper.has_error
+        step = step._replace(
             solver=solver,
             positive=request.positive,
             domain=request.domain,
             project=request.project,
             adjoint=adjoint,
-            fixed_steps=stepper is None or not stepper.has_error,
+            max_steps=2,
         )
-    static, arrays = split((model, args, options))
+    static, arrays = split((model, step))
     ts, arrays = on_mesh_of(sol.status, (ts, arrays))
     direction = sign_of(ts[-1] >= ts[0], ts.dtype)
-    return DenseOutput(ts, ys, sol.events, direction, arrays, static, by_line, no_forward_mode, pieces)
+    return DenseOutput(
+        ts, ys, sol.events, direction, arrays, static, run, fixed_steps, by_line, no_forward_mode, pieces
+    )
 
 
 def has_equations_of_its_own(model: Any) -> bool:

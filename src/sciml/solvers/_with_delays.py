@@ -7,12 +7,12 @@ import diffrax
 import numpy as np
 from jaxtyping import Array
 
-from ...._checks import concrete
-from ...._interfaces._delayed import AbstractDelayed
-from ..._request import Interval, Request
-from ...adjoints import AbstractAdjoint
-from ..explicit._runge_kutta import from_diffrax
-from ._method_of_steps import _RETURNS, DelayedFrom, MethodOfSteps
+from .._checks import concrete
+from .._interfaces._delayed import AbstractDelayed
+from ._request import Interval, Request
+from .adjoints import AbstractAdjoint
+from .methods.delays._method_of_steps import _RETURNS, DelayedFrom, MethodOfSteps
+from .methods.explicit._runge_kutta import from_diffrax
 
 _MOST = 100_000
 

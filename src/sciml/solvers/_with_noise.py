@@ -8,21 +8,21 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..._checks import check_key, concrete
-from ..._interfaces._reactions import AbstractReactions
-from ..._interfaces._stochastic import AbstractStochastic, check_noise
-from ..._types import Args, Y
-from .._plan import Plan, Times
-from .._request import Interval, Request
-from ..adjoints import AbstractAdjoint
-from ..events._event import GivenEvents
-from ..methods.jumps._abstract import CONTROL, AbstractReactionStepper, ReactionsWithKey
-from ..methods.jumps._gillespie import Gillespie
-from ..methods.stochastic._stochastic_runge_kutta import default_solver, stiff_solver, stochastic_stepper
-from ._brownian import DEPTH, AbstractBrownian, BrownianPath, CountedSteps
-from ._closed_noise import ModelWithNoise, is_elementwise, shape_of
-from ._random_bits import words_of
-from ._to_diffrax import interpretation_of
+from .._checks import check_key, concrete
+from .._interfaces._reactions import AbstractReactions
+from .._interfaces._stochastic import AbstractStochastic, check_noise
+from .._types import Y
+from ._plan import Plan, Times
+from ._request import Interval, Request
+from .adjoints import AbstractAdjoint
+from .events._event import GivenEvents
+from .methods.jumps._abstract import CONTROL, AbstractReactionStepper, ReactionsWithKey
+from .methods.jumps._gillespie import Gillespie
+from .methods.stochastic._stochastic_runge_kutta import default_solver, stiff_solver, stochastic_stepper
+from .noise._brownian import DEPTH, AbstractBrownian, BrownianPath, CountedSteps
+from .noise._closed_noise import ModelWithNoise, is_elementwise, shape_of
+from .noise._random_bits import words_of
+from .noise._to_diffrax import interpretation_of
 
 _TOLERANCES = (1e-2, 1e-4)
 
@@ -72,7 +72,6 @@ def check_noisy(model: Any, key: Any, adjoint: AbstractAdjoint) -> None:
 def with_noisy_solver(
     model: AbstractStochastic | AbstractReactions,
     y0: Y,
-    args: Args,
     request: Request,
     interval: Interval,
     by_diffrax: bool = True,
@@ -88,8 +87,8 @@ def with_noisy_solver(
     if solver is None and request.fixed_steps:
         solver = stiff_solver(model.without_noise, y0)
     if solver is None:
-        shape = shape_of(model, interval.t0, y0, args)
-        elementwise = is_elementwise(model, shape, interval.t0, y0, args)
+        shape = shape_of(model, interval.t0, y0, request.args)
+        elementwise = is_elementwise(model, shape, interval.t0, y0, request.args)
         solver = default_solver(shape, elementwise, model.interpretation, request.fixed_steps)
     stepper = stochastic_stepper(solver)
     if stepper is None and not (by_diffrax and interpretation_of(solver) is not None):
