@@ -216,6 +216,47 @@ def test_every_file_keeps_the_rule(rule):
     assert not wrong, "\n".join(wrong)
 
 
+def imports_between_modules() -> dict[str, set[str]]:
+    """Which module imports which, inside of functions and for annotations too; a name of a face counts where it is."""
+    origins = {}
+    for path in FILES:
+        if path.name == "__init__.py":
+            package = module_of(path)
+            for node in face_of(path):
+                if isinstance(node, ast.ImportFrom) and node.level and node.module:
+                    origins |= {f"{package}.{x.name}": f"{package}.{node.module}" for x in node.names}
+    found = {module_of(path): set() for path in FILES}
+    for path in FILES:
+        if path.name != "__init__.py":
+            for name, _, _ in imports_of(path):
+                while name not in found and name in origins:
+                    name = origins[name] if origins[name] in found else f"{origins[name]}.{name.rpartition('.')[2]}"
+                found[module_of(path)].add(name)
+    return found
+
+
+def circles(imports: dict[str, set[str]]) -> list[str]:
+    """The modules that import themselves, by way of others."""
+
+    def reached(module: str) -> set[str]:
+        seen, todo = set(), [module]
+        while todo:
+            new = imports.get(todo.pop(), set()) - seen
+            seen |= new
+            todo += new
+        return seen
+
+    return sorted(module for module in imports if module in reached(module))
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    imports = imports_between_modules()
+    assert "sciml.solvers._plan" in imports["sciml.solvers._solve"]
+    assert "sciml.inference._log_density" in imports["sciml.petab._problem"], "by the face of sciml.inference"
+    assert not circles(imports)
+    assert circles(imports | {"sciml.solvers._plan": {"sciml.solvers._solve"}}), "the rule can fail"
+
+
 def test_every_part_has_a_layer():
     parts = {part_of(module_of(path)) for path in FILES}
     assert parts <= {"face", *ALLOWED}, "a new folder needs a line in ALLOWED and in docs/design.md"

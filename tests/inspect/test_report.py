@@ -10,7 +10,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 import sciml
 from sciml import inspect
-from sciml.inspect import _report
+from sciml.inspect import _make_report
 from sciml.inspect._rates import Rates
 from tests.conftest import X64
 
@@ -34,7 +34,7 @@ RATES = Rates(
 @pytest.fixture(autouse=True)
 def known_rates(monkeypatch):
     """What a test says of a prediction shall not depend on what else the machine does."""
-    monkeypatch.setattr(_report, "rates", lambda: RATES)
+    monkeypatch.setattr(_make_report, "rates", lambda: RATES)
 
 
 def mesh(kind):

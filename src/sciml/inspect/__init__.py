@@ -35,9 +35,10 @@ from ._jacobian import jacobian as jacobian
 from ._jaxpr import jaxpr as jaxpr
 from ._loops import loops as loops
 from ._lyapunov import lyapunov_exponents as lyapunov_exponents
+from ._make_report import report as report
 from ._memory import memory as memory
 from ._rates import rates as rates
-from ._report import Report as Report, report as report
+from ._report import Report as Report
 from ._report_diff import diff as diff
 from ._retraces import retraces as retraces
 from ._sharding import sharding as sharding

@@ -3,41 +3,16 @@
 Every rule is a function of the report that returns what it finds; `RULES` lists them. A new one is a function more.
 """
 
-import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
 
 from ._measure import duration
 from ._memory import human
-
-if TYPE_CHECKING:
-    from ._report import Report
+from ._report import Finding, Report
 
 _LARGE = 2**20  # bytes: what is smaller is not worth a word
 
 
-class Finding(NamedTuple):
-    """Something in a function that costs time, memory or digits.
-
-    Attributes:
-        name: What it is, in two or three words that stay the same.
-        says: What was found, with its numbers.
-        cure: What to do about it.
-        where: The user's line that it comes from; empty where it is not known.
-    """
-
-    name: str
-    says: str
-    cure: str
-    where: str = ""
-
-    def __str__(self) -> str:
-        """Name, what was found, where, and what to do."""
-        where = f"\n    at {self.where}" if self.where else ""
-        return f"{self.name}: {self.says}{where}\n    cure: {self.cure}"
-
-
-def _unrolled(report: "Report") -> Iterator[Finding]:
+def _unrolled(report: Report) -> Iterator[Finding]:
     for note in report.program.unrolled:
         yield Finding(
             "unrolled loop",
@@ -49,7 +24,7 @@ def _unrolled(report: "Report") -> Iterator[Finding]:
         )
 
 
-def _retraced(report: "Report") -> Iterator[Finding]:
+def _retraced(report: Report) -> Iterator[Finding]:
     if report.retraced:
         names = ", ".join(f"`{name}`" for name in report.retraced[:3])
         yield Finding(
@@ -60,7 +35,7 @@ def _retraced(report: "Report") -> Iterator[Finding]:
         )
 
 
-def _uncompiled(report: "Report") -> Iterator[Finding]:
+def _uncompiled(report: Report) -> Iterator[Finding]:
     slow, fast = report.times.uncompiled, report.times.call
     if slow is not None and fast is not None and slow > 10 * fast and slow > 2e-3:
         yield Finding(
@@ -70,7 +45,7 @@ def _uncompiled(report: "Report") -> Iterator[Finding]:
         )
 
 
-def _raised(report: "Report") -> Iterator[Finding]:
+def _raised(report: Report) -> Iterator[Finding]:
     if report.raised:
         yield Finding(
             "an error",
@@ -80,7 +55,7 @@ def _raised(report: "Report") -> Iterator[Finding]:
         )
 
 
-def _wide(report: "Report") -> Iterator[Finding]:
+def _wide(report: Report) -> Iterator[Finding]:
     for note in report.program.widened[:3]:
         yield Finding(
             "float64 leak",
@@ -92,7 +67,7 @@ def _wide(report: "Report") -> Iterator[Finding]:
         )
 
 
-def _narrow(report: "Report") -> Iterator[Finding]:
+def _narrow(report: Report) -> Iterator[Finding]:
     for note in report.program.narrowed[:3]:
         yield Finding(
             "float32 leak",
@@ -102,7 +77,7 @@ def _narrow(report: "Report") -> Iterator[Finding]:
         )
 
 
-def _weak(report: "Report") -> Iterator[Finding]:
+def _weak(report: Report) -> Iterator[Finding]:
     if report.weak:
         yield Finding(
             "weak type",
@@ -112,7 +87,7 @@ def _weak(report: "Report") -> Iterator[Finding]:
         )
 
 
-def _transforms(report: "Report") -> Iterator[Finding]:
+def _transforms(report: Report) -> Iterator[Finding]:
     if size := report.compiled.gathers_for_transforms:
         yield Finding(
             "all-gather in an FFT",
@@ -123,7 +98,7 @@ def _transforms(report: "Report") -> Iterator[Finding]:
         )
 
 
-def _gathered(report: "Report") -> Iterator[Finding]:
+def _gathered(report: Report) -> Iterator[Finding]:
     for note in report.program.gathered[:3]:
         yield Finding(
             "gathered on all devices",
@@ -146,7 +121,7 @@ def _gathered(report: "Report") -> Iterator[Finding]:
         )
 
 
-def _waits(report: "Report") -> Iterator[Finding]:
+def _waits(report: Report) -> Iterator[Finding]:
     found = [c for c in report.compiled.collectives if c.in_loop and c.kind == "all-reduce" and c.bytes <= 16]
     if found:
         yield Finding(
@@ -158,7 +133,7 @@ def _waits(report: "Report") -> Iterator[Finding]:
         )
 
 
-def _callbacks(report: "Report") -> Iterator[Finding]:
+def _callbacks(report: Report) -> Iterator[Finding]:
     for note in report.program.callbacks[:3]:
         if note.loops:
             yield Finding(
@@ -171,7 +146,7 @@ def _callbacks(report: "Report") -> Iterator[Finding]:
             )
 
 
-def _lanes(report: "Report") -> Iterator[Finding]:
+def _lanes(report: Report) -> Iterator[Finding]:
     for note in report.program.fallbacks[:3]:
         yield Finding(
             "fallback from lanes",
@@ -182,7 +157,7 @@ def _lanes(report: "Report") -> Iterator[Finding]:
         )
 
 
-def _donation(report: "Report") -> Iterator[Finding]:
+def _donation(report: Report) -> Iterator[Finding]:
     if report.donatable:
         what, size = report.donatable[0]
         yield Finding(
@@ -193,7 +168,7 @@ def _donation(report: "Report") -> Iterator[Finding]:
         )
 
 
-def _constants(report: "Report") -> Iterator[Finding]:
+def _constants(report: Report) -> Iterator[Finding]:
     if report.program.constants >= _LARGE:
         yield Finding(
             "large constant",
@@ -203,7 +178,7 @@ def _constants(report: "Report") -> Iterator[Finding]:
         )
 
 
-def _memory_bound(report: "Report") -> Iterator[Finding]:
+def _memory_bound(report: Report) -> Iterator[Finding]:
     p, rates = report.predicted, report.rates
     if p is None or p.total < 5e-5 or p.move + p.memory < 0.5 * p.total or p.move + p.memory < 2 * p.compute:
         return
@@ -218,7 +193,7 @@ def _memory_bound(report: "Report") -> Iterator[Finding]:
     )
 
 
-def _start_bound(report: "Report") -> Iterator[Finding]:
+def _start_bound(report: Report) -> Iterator[Finding]:
     p = report.predicted
     if p is None or p.total < 5e-5 or p.start < 0.6 * p.total:
         return
@@ -230,7 +205,7 @@ def _start_bound(report: "Report") -> Iterator[Finding]:
     )
 
 
-def _alone(report: "Report") -> Iterator[Finding]:
+def _alone(report: Report) -> Iterator[Finding]:
     short = report.times.call
     if short is not None and report.times.compile > 1000 * max(short, 1e-3) and not report.program.unrolled:
         yield Finding(
@@ -240,7 +215,7 @@ def _alone(report: "Report") -> Iterator[Finding]:
         )
 
 
-RULES: tuple[Callable[["Report"], Iterator[Finding]], ...] = (
+RULES: tuple[Callable[[Report], Iterator[Finding]], ...] = (
     _raised,
     _retraced,
     _uncompiled,
@@ -262,7 +237,7 @@ RULES: tuple[Callable[["Report"], Iterator[Finding]], ...] = (
 """What is looked for."""
 
 
-def findings_of(report: "Report") -> tuple[Finding, ...]:
+def findings_of(report: Report) -> tuple[Finding, ...]:
     """Returns what the rules find."""
     return tuple(finding for rule in RULES for finding in rule(report))
 
@@ -290,8 +265,3 @@ def cure_of_fallback(primitive: str) -> str:
     """Returns what to do about a primitive that does not run over lanes."""
     cure = _CURES.get(primitive, "Write it with arithmetic, `jnp.where`, indexing by Python numbers and `jnp.stack`.")
     return f"{cure} `sciml.inspect.fallbacks` is empty when nothing is left."
-
-
-def ratio(measured: float, predicted: float) -> float:
-    """Returns by what factor two times differ, at least 1."""
-    return math.exp(abs(math.log(measured / predicted))) if measured > 0 and predicted > 0 else math.inf

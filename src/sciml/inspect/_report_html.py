@@ -2,14 +2,11 @@
 
 import html
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
-from ._compiled_facts import working_sets
+from ._compiled_facts import CompiledFacts, working_sets
 from ._measure import duration
-
-if TYPE_CHECKING:
-    from ._report import Report
+from ._rates import Rates
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 760, 420, 70, 50, 20, 30
 _ROOF, _CACHE, _POINT, _WHOLE = "#000000", "#56B4E9", "#0072B2", "#D55E00"  # Okabe and Ito (2008)
@@ -24,20 +21,37 @@ code { background: #f4f4f4; padding: 0 .2rem; overflow-wrap: anywhere; } svg { w
 """
 
 
-def page_of(report: "Report", rows: Iterator[tuple[str, str]]) -> str:
-    """Returns the page."""
+def page_of(
+    name: str,
+    findings: Iterable[tuple[str, str, str, str]],
+    rows: Iterable[tuple[str, str]],
+    compiled: CompiledFacts,
+    rates: Rates,
+    whole: tuple[float, float] | None,
+) -> str:
+    """Returns the page.
+
+    Args:
+        name: The function's.
+        findings: What is wrong: name, words, cure and place of each.
+        rows: The table.
+        compiled: What is in the program.
+        rates: What the machine does in a second.
+        whole: The call as it was measured: operations for each byte, and operations in a second; None where it was not.
+    """
     table = "\n".join(f"<tr><td>{html.escape(a)}</td><td>{html.escape(b)}</td></tr>" for a, b in rows)
-    findings = "\n".join(
-        f'<div class="finding"><b>{html.escape(f.name)}</b>: {_text(f.says)}'
-        + (f"<br>at <code>{html.escape(f.where)}</code>" if f.where else "")
-        + f'<br><span class="cure">Cure: {_text(f.cure)}</span></div>'
-        for f in report.findings
+    faults = "\n".join(
+        f'<div class="finding"><b>{html.escape(fault)}</b>: {_text(says)}'
+        + (f"<br>at <code>{html.escape(where)}</code>" if where else "")
+        + f'<br><span class="cure">Cure: {_text(cure)}</span></div>'
+        for fault, says, cure, where in findings
     )
-    title = f"sciml.inspect.report: {html.escape(report.name)}"
+    name = html.escape(name)
     return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
-        f"</head><body>\n<h1>{html.escape(report.name)}</h1>\n<h2>Findings</h2>\n{findings or '<p>None.</p>'}\n"
-        f"<h2>Roofline</h2>\n{_roofline(report)}\n"
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f"<title>sciml.inspect.report: {name}</title><style>{_STYLE}</style></head>"
+        f"<body>\n<h1>{name}</h1>\n<h2>Findings</h2>\n{faults or '<p>None.</p>'}\n"
+        f"<h2>Roofline</h2>\n{_roofline(compiled, rates, whole)}\n"
         "<p>Each point is an operation of the compiled program: how much it computes for each byte that it moves, and "
         "how fast it can be on this machine, by the rates that were measured. Its area is its share of the time. "
         "The ring is the whole call as it was measured. Under the slope memory decides, under the level the arithmetic."
@@ -51,11 +65,8 @@ def _text(words: str) -> str:
     return "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts))
 
 
-def _roofline(report: "Report") -> str:
-    rates, points = report.rates, list(_points(report))
-    whole = None
-    if report.measured and report.cost.flops + report.cost.transcendentals > 0:
-        whole = report.intensity, (report.cost.flops + report.cost.transcendentals) / report.measured
+def _roofline(compiled: CompiledFacts, rates: Rates, whole: tuple[float, float] | None) -> str:
+    points = list(_points(compiled, rates))
     shown = [*points, *([(*whole, 1.0, "")] if whole else [])]
     xs = [x for x, *_ in shown] + [rates.ridge, 0.1, 10.0]
     left, right = math.floor(math.log10(min(xs))), math.ceil(math.log10(max(xs)))
@@ -119,13 +130,13 @@ def _roofline(report: "Report") -> str:
     return "\n".join([*found, "</svg>"])
 
 
-def _points(report: "Report") -> Iterator[tuple[float, float, float, str]]:
+def _points(compiled: CompiledFacts, rates: Rates) -> Iterator[tuple[float, float, float, str]]:
     """Returns intensity, rate, share of the time and name of the operations that take longest."""
-    sizes = working_sets(report.compiled)
+    sizes = working_sets(compiled)
     rows = []
-    for k in report.compiled.kernels:
+    for k in compiled.kernels:
         work = k.work
-        once = report.rates.seconds(k, sizes[k.loops])
+        once = rates.seconds(k, sizes[k.loops])
         if work > 0 and k.bytes > 0:
             rows.append(((k.times or 1.0) * once, k, work, once))
     total = sum(row[0] for row in rows)

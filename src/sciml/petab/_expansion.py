@@ -13,17 +13,16 @@ $1 + r^2$ (half of $1 + |r|$), whose mean that is where the model is right: wher
 Newton's changes it by a factor of $e$, and not by one of $e^{r^2 / 2}$.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ._measured import log_probability, on_scale
+from ._measured import Noise, Predicted, log_probability, on_scale
 from ._priors import log_prior_of
-
-if TYPE_CHECKING:
-    from ._problem import PEtabProblem
+from ._tables import EstimatedParameter
 
 
 class Expansion(NamedTuple):
@@ -40,11 +39,26 @@ class Expansion(NamedTuple):
     curvature: Float[Array, "p p"]
 
 
-def expansion(problem: "PEtabProblem", x: Float[Array, " p"]) -> Expansion:
-    """Returns minus `problem.log_posterior` about a vector, by one solve with a tangent for each parameter of it."""
-    noise, data = problem._compiled.noise, problem.data
-    value, gradient, curvature = _prior(problem, x)
-    prediction, by_prediction, by_log_sigma = _slopes(problem, x)
+def expansion(
+    x: Float[Array, " p"],
+    rows: list[EstimatedParameter],
+    noise: Noise,
+    data: Float[Array, " measurements"],
+    sensitivities: Callable[[Array], tuple[Array, Array]],
+    observed: Callable[[Array, Array], Predicted],
+) -> Expansion:
+    """Returns minus the logarithm of a posterior about a vector, by one solve with a tangent for each of its numbers.
+
+    Args:
+        x: The vector.
+        rows: The parameters that it holds, with their priors.
+        noise: The noise of the measurements.
+        data: The measurements.
+        sensitivities: The states at which these were taken, and their derivatives by `x`.
+        observed: What is measured of such states: `observed(states, x)`.
+    """
+    value, gradient, curvature = _prior(rows, x)
+    prediction, by_prediction, by_log_sigma = _slopes(noise, sensitivities, observed, x)
     r = (on_scale(noise, data) - on_scale(noise, prediction.value)) / prediction.noise
     scaled = by_prediction / prediction.noise[:, None]
     pull = jnp.where(noise.laplace, jnp.sign(r), r)
@@ -61,13 +75,12 @@ def expansion(problem: "PEtabProblem", x: Float[Array, " p"]) -> Expansion:
     )
 
 
-def _slopes(problem: "PEtabProblem", x: Float[Array, " p"]) -> tuple:
+def _slopes(noise: Noise, sensitivities: Callable, observed: Callable, x: Float[Array, " p"]) -> tuple:
     """Returns predictions, and the Jacobians of them, on the scales of their noise, and of the logarithm of it."""
-    noise = problem._compiled.noise
-    states, columns = problem._sensitivities(x)
+    states, columns = sensitivities(x)
 
     def measure(states: Array, x: Array) -> tuple:
-        found = problem._observed(states, x)
+        found = observed(states, x)
         return (on_scale(noise, found.value), jnp.log(found.noise)), found
 
     def along(column: Array, unit: Array) -> tuple:
@@ -78,10 +91,10 @@ def _slopes(problem: "PEtabProblem", x: Float[Array, " p"]) -> tuple:
     return found, *tangents
 
 
-def _prior(problem: "PEtabProblem", x: Float[Array, " p"]) -> tuple[Array, Array, Array]:
+def _prior(rows: list[EstimatedParameter], x: Float[Array, " p"]) -> tuple[Array, Array, Array]:
     """Returns the part of the priors, of each by itself."""
     value, slopes, curvatures = jnp.zeros((), x.dtype), jnp.zeros_like(x), jnp.zeros_like(x)
-    for i, row in enumerate(problem._rows()):
+    for i, row in enumerate(rows):
         if row.prior is None:
             continue
 

@@ -1,7 +1,7 @@
 """Fits of a problem from many starts."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._checks import check_count
 from .._jax._loops import scan, while_loop
 from .._types import Key
-from ._expansion import Expansion, expansion
+from ._expansion import Expansion
 
 # In units of the distances between the bounds.
 _FIRST_RADIUS, _LARGEST_RADIUS = 0.05, 1.0
@@ -145,8 +145,26 @@ def step_within(slope: Float[Array, " p"], curvature: Float[Array, "p p"], radiu
     return -(directions @ jnp.where(fits, whole, scaled(most * jnp.exp(-power))))
 
 
-if TYPE_CHECKING:
-    from ._problem import PEtabProblem
+@runtime_checkable
+class Fitted(Protocol):
+    """A posterior of parameters between bounds, as a fit needs it; a `PEtabProblem` is one."""
+
+    names: Any
+    lower: Any
+    upper: Any
+    nominal: Any
+
+    def draw(self, key: Key, starts: int) -> Float[Array, "starts p"]:
+        """Returns vectors between the bounds."""
+        ...
+
+    def parameters(self, x: Float[Array, " p"]) -> dict[str, Float[Array, ""]]:
+        """Returns the parameters in their own units."""
+        ...
+
+    def expansion(self, x: Float[Array, " p"]) -> Expansion:
+        """Returns minus the logarithm of the posterior about a vector."""
+        ...
 
 
 class PEtabFit(eqx.Module):
@@ -200,18 +218,14 @@ class PEtabFit(eqx.Module):
 
 
 @eqx.filter_jit
-def _searched(
-    problem: "PEtabProblem", xs: Array, lower: Array, upper: Array, max_steps: int, rtol: float
-) -> LeastValue:
+def _searched(problem: Fitted, xs: Array, lower: Array, upper: Array, max_steps: int, rtol: float) -> LeastValue:
     def one(x: Array) -> LeastValue:
-        return least(lambda x: expansion(problem, x), x, lower, upper, max_steps, rtol)
+        return least(problem.expansion, x, lower, upper, max_steps, rtol)
 
     return jax.vmap(one)(xs) if len(xs) > 1 else jax.tree.map(lambda x: x[None], one(xs[0]))
 
 
-def fit_problem(
-    problem: "PEtabProblem", *, starts: int, key: Key | None, max_steps: int, rtol: float | None
-) -> PEtabFit:
+def fit_problem(problem: Fitted, *, starts: int, key: Key | None, max_steps: int, rtol: float | None) -> PEtabFit:
     """`PEtabProblem.fit`."""
     starts, max_steps = check_count(starts, "starts", "fit"), check_count(max_steps, "max_steps", "fit")
     lower, upper = problem.lower, problem.upper

@@ -15,12 +15,13 @@ from .._types import Key
 from ..inference import LogDensity, log_density
 from ..models.networks._sbml_model import SBMLModel, read_sbml
 from ._density import MeasuredData, prior_of
+from ._expansion import Expansion, expansion
 from ._fit import PEtabFit, fit_problem
 from ._measured import Predicted, log_probability, measured, noise_of, predicted, residual
 from ._parameters_of import Pool, conditions_of
 from ._priors import log_prior
 from ._simulated import Options, simulate_all, simulations_of
-from ._tables import Tables, read_tables
+from ._tables import EstimatedParameter, Tables, read_tables
 
 _LOG10 = math.log(10.0)
 
@@ -219,7 +220,11 @@ class PEtabProblem:
         share = (part + jax.random.uniform(of_place, shape, dtype)) / starts
         return jax.vmap(lambda share: self.lower + share * (self.upper - self.lower))(share)
 
-    def _rows(self) -> list:
+    def expansion(self, x: Float[Array, " p"]) -> Expansion:
+        """Returns minus `log_posterior` about a vector: value, gradient and curvature, by one solve."""
+        return expansion(x, self._rows(), self._compiled.noise, self.data, self._sensitivities, self._observed)
+
+    def _rows(self) -> list[EstimatedParameter]:
         return [self._compiled.tables.parameters[i] for i in self._compiled.estimated]
 
     def _scaled(self, values: list[float]) -> Float[Array, " p"]:

@@ -33,14 +33,3 @@ class AbstractLauncher(eqx.Module):
         Returns:
             The results for each dtype, and what was saved for each dtype; see `Body.collect`.
         """
-
-
-def launcher_of(kernel: str) -> AbstractLauncher:
-    """Returns the launcher of a kernel; JAX's Pallas is imported when it is needed."""
-    if kernel == "mosaic_gpu":
-        from ._mosaic_gpu import GpuLauncher
-
-        return GpuLauncher()
-    from ._mosaic_tpu import TpuLauncher
-
-    return TpuLauncher()

@@ -6,7 +6,7 @@ from jaxtyping import Array, PyTree
 
 from .._backends import check_interpreter
 from ._body import Body
-from ._launcher import launcher_of
+from ._launcher import AbstractLauncher
 from ._member import Members
 
 
@@ -35,3 +35,14 @@ def run(body: Body, members: Members, interpret: Any = False) -> tuple[PyTree, P
         check_interpreter(operands)
     launched = launcher_of(body.kernel).launch(body, operands, members.size, interpret)
     return body.collect(*launched)
+
+
+def launcher_of(kernel: str) -> AbstractLauncher:
+    """Returns the launcher of a kernel; JAX's Pallas is imported when it is needed."""
+    if kernel == "mosaic_gpu":
+        from ._mosaic_gpu import GpuLauncher
+
+        return GpuLauncher()
+    from ._mosaic_tpu import TpuLauncher
+
+    return TpuLauncher()

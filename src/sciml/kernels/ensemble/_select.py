@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 from .._backends import KernelRequest, kernel_for, log_once, log_refused
 from .._use import requested
 from ._flat import NotSupportedError, flatten
-from ._launcher import launcher_of
+from ._run import launcher_of
 from ._trial import trial
 
 _WHAT = "an ensemble"

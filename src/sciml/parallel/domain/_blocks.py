@@ -1,17 +1,14 @@
 """A grid with unknowns at centres and at nodes, of which every device holds a block."""
 
-from typing import TYPE_CHECKING
-
+import equinox as eqx
 import jax
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Inexact, Int
 
 from ...spatial import Grid
 from ...spatial._blocks import AbstractBlocks
 from . import _collectives, _fft, _halo
-from ._sharding import choose_domain_mesh, gathered, part_of, suggestion
-
-if TYPE_CHECKING:
-    from ._domain import Domain
+from ._sharding import Axes, are_manual, choose_domain_mesh, gathered, part_of, suggestion
 
 
 class SplitBlocks(AbstractBlocks):
@@ -19,11 +16,13 @@ class SplitBlocks(AbstractBlocks):
 
     Attributes:
         grid: The whole grid.
-        domain: The domain, which has no boundary: the model knows its sides.
+        axes: For each axis of the grid the mesh axis that splits it, or None.
+        mesh: The mesh; None for the one that is set.
     """
 
     grid: Grid
-    domain: "Domain"
+    axes: Axes = eqx.field(static=True)
+    mesh: Mesh | None = eqx.field(static=True)
 
     def devices(self, axis: int) -> int:
         """Returns over how many devices an axis is split where this is traced."""
@@ -35,11 +34,11 @@ class SplitBlocks(AbstractBlocks):
         Raises:
             ValueError: If there is no mesh, or it does not divide the cells.
         """
-        axes = self.domain.axes
+        axes = self.axes
         name = axes[axis]
         if name is None:
             return 1
-        mesh = choose_domain_mesh(self.domain.mesh, axes)
+        mesh = choose_domain_mesh(self.mesh, axes)
         if self.grid.shape[axis] % mesh.shape[name]:
             raise ValueError(
                 f"`Domain`: the {self.grid.shape[axis]} cells along {self.grid.names[axis]} of {self.grid} cannot be "
@@ -55,7 +54,7 @@ class SplitBlocks(AbstractBlocks):
 
     def first_cell(self, axis: int) -> Int[Array, ""]:
         """Returns which of the cells of the whole grid is the first of the block."""
-        name = self.domain.axes[axis]
+        name = self.axes[axis]
         assert name is not None  # it is asked of axes that are split
         return jax.lax.axis_index(name) * (self.grid.shape[axis] // self.devices(axis))
 
@@ -85,29 +84,14 @@ class SplitBlocks(AbstractBlocks):
 
     def exchange_all(self, x: Array, axis: int, *, split: int, whole: int) -> Array:
         """Makes an array whole along one of its axes, which the devices along an axis of the grid share, by another."""
-        name = self.domain.axes[axis]
+        name = self.axes[axis]
         assert name is not None  # it is asked of axes that are split
         return _fft.all_to_all(x, (name,), split=split, concat=whole)
 
     def part_of(self, x: Array, axis: int, at: int) -> Array:
         """Returns the part of an array along its axis `at` that belongs to this device's place along an axis."""
-        return part_of(x, self.domain.axes[axis], at)
+        return part_of(x, self.axes[axis], at)
 
     def _halo(self) -> _halo.Halo:
-        axes = self.domain.axes
-        return _halo.Halo(axes if self.domain.inside else (None,) * len(axes), None)
-
-
-def blocks_of(domain: "Domain", grid: Grid) -> SplitBlocks:
-    """Returns the blocks of a grid on the devices of a domain.
-
-    Raises:
-        ValueError: If the domain has a boundary, or another number of axes.
-    """
-    if domain.boundary is not None:
-        raise ValueError("a model of waves or of a flow knows its sides: give it a `Domain` without `boundary`.")
-    if grid.ndim != len(domain.axes):
-        raise ValueError(
-            f"`Domain`: `axes={domain.axes}` must name a mesh axis, or None, for each axis of a grid; got {grid!r}."
-        )
-    return SplitBlocks(grid, domain)
+        axes = self.axes
+        return _halo.Halo(axes if are_manual(axes) else (None,) * len(axes), None)

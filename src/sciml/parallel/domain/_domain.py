@@ -16,7 +16,7 @@ from ..._types import Args, RealScalarLike
 from ...spatial import Boundaries, Grid, OrthogonalGrid, Sides
 from ...spatial._abstract_grid import AbstractGrid
 from . import _cg, _collectives, _fft, _halo
-from ._blocks import SplitBlocks, blocks_of
+from ._blocks import SplitBlocks
 from ._flow_sides import SplitSides, sides_of
 from ._shard_map import run_split
 from ._sharding import Axes, along, are_manual, check_cells, check_field, choose_domain_mesh, gathered, part_of, spec_of
@@ -385,7 +385,13 @@ class Domain(eqx.Module):
         Raises:
             ValueError: If the domain has a `boundary`, or another number of axes.
         """
-        return blocks_of(self, grid)
+        if self.boundary is not None:
+            raise ValueError("a model of waves or of a flow knows its sides: give it a `Domain` without `boundary`.")
+        if grid.ndim != len(self.axes):
+            raise ValueError(
+                f"`Domain`: `axes={self.axes}` must name a mesh axis, or None, for each axis of a grid; got {grid!r}."
+            )
+        return SplitBlocks(grid, self.axes, self.mesh)
 
     # The whole field
 
