@@ -8,7 +8,7 @@ ROWS = (
     ("petab",),
     ("inference", "verify", "plot"),
     ("parallel", "training", "inspect"),
-    ("models", "runs"),
+    ("models", "adjoints", "runs"),
     ("spatial", "solvers"),
     ("kernels", "stores"),
     ("base",),

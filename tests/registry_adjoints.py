@@ -5,7 +5,7 @@ from typing import NamedTuple
 import pytest
 
 import sciml
-from sciml.solvers.adjoints import AbstractAdjoint
+from sciml.adjoints import AbstractAdjoint
 
 KINDS = ("scan", "fixed", "fixed_saves", "adaptive", "adaptive_saves")
 """The loops: fixed steps known when traced, fixed steps to a traced end, and error control; the end or saved times."""

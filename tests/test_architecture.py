@@ -27,6 +27,7 @@ ALLOWED["kernels"] = {"base"}
 ALLOWED["stores"] = {"base"}
 ALLOWED["spatial"] = {"base", "kernels"}
 ALLOWED["solvers"] = {"base", "kernels"}
+ALLOWED["adjoints"] = {"solvers"}
 ALLOWED["models"] = {"base", "kernels", "stores", "spatial"}
 ALLOWED["runs"] = {"base", "kernels", "stores", "spatial", "solvers"}
 for _top in ("parallel", "training", "verify", "inspect", "plot"):
@@ -346,12 +347,11 @@ def public_names() -> dict[str, object]:
         if path.name != "__init__.py" or "._" in package:
             continue
         module = importlib.import_module(package)
-        shown = package.replace("sciml.solvers.adjoints", "sciml.adjoints")  # where users find them
         for node in face_of(path):
             if isinstance(node, ast.ImportFrom) and node.module != "typing":
                 for alias in node.names:
                     if not alias.name.startswith("_"):
-                        found[f"{shown}.{alias.name}"] = getattr(module, alias.name)
+                        found[f"{package}.{alias.name}"] = getattr(module, alias.name)
     return found
 
 
@@ -417,15 +417,17 @@ print("fine")
 
 @pytest.mark.x64  # nothing of it depends on the dtype
 def test_import_is_cheap():
-    """At most 0.3 s of the processor over `import diffrax`, in one of five runs, because the machine may be busy."""
+    """At most 60 of its modules and 0.1 s of the processor over `import diffrax`; `solve` comes when first used."""
     code = """
-import time
+import sys, time
 import diffrax
 start = time.process_time()
 import sciml
-print(time.process_time() - start)
+print(time.process_time() - start, sum(name.partition(".")[0] == "sciml" for name in sys.modules))
 """
-    assert any(float(run(code)) <= 0.3 for _ in range(5))
+    seconds, modules = zip(*(map(float, run(code).split()) for _ in range(3)))
+    assert max(modules) <= 60
+    assert min(seconds) <= 0.1  # the machine may be busy
 
 
 @pytest.mark.x64

@@ -33,7 +33,6 @@ A package is imported when it is first used, so that `import sciml` costs little
 """
 
 import importlib
-import sys
 from typing import TYPE_CHECKING
 
 from . import _installation as _installation
@@ -57,15 +56,10 @@ from ._jax._checkpointed_scan import checkpointed_scan as checkpointed_scan
 from ._parameters import parameter as parameter, with_dtype as with_dtype
 from ._progress import Progress as Progress
 from ._status import SolveError as SolveError, Status as Status
-from .solvers import adjoints as adjoints
-from .solvers._solution import Solution as Solution
-from .solvers._solve import solve as solve
-from .solvers.noise._brownian import BrownianPath as BrownianPath
-from .solvers.roots._boundary_values import solve_bvp as solve_bvp
-from .solvers.roots._steady_state import steady_state as steady_state
 
 if TYPE_CHECKING:
     from . import (
+        adjoints as adjoints,
         inference as inference,
         inspect as inspect,
         kernels as kernels,
@@ -81,14 +75,18 @@ if TYPE_CHECKING:
         verify as verify,
     )
     from .runs._simulate import simulate as simulate
+    from .solvers._solution import Solution as Solution
+    from .solvers._solve import solve as solve
+    from .solvers.noise._brownian import BrownianPath as BrownianPath
+    from .solvers.roots._boundary_values import solve_bvp as solve_bvp
+    from .solvers.roots._steady_state import steady_state as steady_state
     from .training._fit import fit as fit
-
-sys.modules[f"{__name__}.adjoints"] = adjoints  # for `from sciml.adjoints import Gauss`
 
 _installation.warn_of_namesake()
 _installation.warn_of_versions()
 
 _PACKAGES = (
+    "adjoints",
     "inference",
     "inspect",
     "kernels",
@@ -103,7 +101,15 @@ _PACKAGES = (
     "training",
     "verify",
 )
-_FROM = {"fit": "training._fit", "simulate": "runs._simulate"}
+_FROM = {
+    "BrownianPath": "solvers.noise._brownian",
+    "Solution": "solvers._solution",
+    "fit": "training._fit",
+    "simulate": "runs._simulate",
+    "solve": "solvers._solve",
+    "solve_bvp": "solvers.roots._boundary_values",
+    "steady_state": "solvers.roots._steady_state",
+}
 
 __version__: str  # by `__getattr__`: to look it up takes time
 
@@ -120,11 +126,11 @@ def __getattr__(name: str) -> object:
     import diffrax
 
     hint = f": it is diffrax's, take `diffrax.{name}`" if hasattr(diffrax, name) else ""
-    if not name.startswith("_") and hasattr(adjoints, name):
+    if not name.startswith("_") and hasattr(importlib.import_module(".adjoints", __name__), name):
         hint = f": take `sciml.adjoints.{name}`"
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:
-    public = {name for name in globals() if not name.startswith("_")} - {"TYPE_CHECKING", "importlib", "sys"}
+    public = {name for name in globals() if not name.startswith("_")} - {"TYPE_CHECKING", "importlib"}
     return sorted({*public, *_PACKAGES, *_FROM, "__version__"})

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml.solvers.adjoints import Backsolve, Checkpointed
+from sciml.adjoints import Backsolve, Checkpointed
 
 from .common import close
 

@@ -16,17 +16,14 @@ from .._types import Args, IntScalarLike, RealScalarLike
 from ..solvers._plan import Plan, default_solver, make_plan
 from ..solvers._request import Interval, Request
 from ..solvers._solve import solve
-from ..solvers.adjoints import (
-    AbstractAdjoint,
-    Backsolve,
-    Checkpointed,
-    Direct,
-    Forward,
-    Gauss,
-    Interpolating,
-    Reversible,
-)
-from ..solvers.adjoints._checkpointed import DEFAULT_MEMORY
+from ..solvers.adjoints._abstract import AbstractAdjoint
+from ..solvers.adjoints._checkpointed import DEFAULT_MEMORY, Checkpointed
+from ..solvers.adjoints._direct import Direct
+from ..solvers.adjoints._forward import Forward
+from ..solvers.adjoints.continuous._backsolve import Backsolve
+from ..solvers.adjoints.continuous._gauss import Gauss
+from ..solvers.adjoints.continuous._interpolating import Interpolating
+from ..solvers.adjoints.reversible._adjoint import Reversible
 from ..solvers.adjoints.reversible._fixed_steps import needed_coupling
 from ..solvers.integrate._batching import members_of, sequential
 from ..solvers.integrate._fixed_steps import PAIR

@@ -12,7 +12,7 @@ from .._checks import check_state, time_dtype
 from .._types import Args, RealScalarLike, Y
 from ..solvers._read_diffrax import default_tolerances
 from ..solvers._solve import solve
-from ..solvers.adjoints import Direct
+from ..solvers.adjoints._direct import Direct
 from ..solvers.methods._ravel import flattened, unflattened
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from ..models.networks._sbml_model import SBMLModel
 from ..solvers import Rodas5P
 from ..solvers._solve import solve
-from ..solvers.adjoints import Direct
+from ..solvers.adjoints._direct import Direct
 from ..solvers.linear._choose import LinearChoice
 from ._parameters_of import Conditions
 from ._tables import Tables

@@ -25,7 +25,7 @@ from ..solvers._request import Interval, Request
 from ..solvers._stable_step import limited_stepper, settle_step
 from ..solvers._with_delays import with_delays
 from ..solvers._with_noise import check_noisy, is_noisy, noisy_model, with_noisy_solver
-from ..solvers.adjoints import Checkpointed
+from ..solvers.adjoints._checkpointed import Checkpointed
 from ..solvers.events._event import GivenEvents, ModelWithEvents, read_events
 from ..solvers.integrate._stencil_kernel import backend_of, decline
 from ..solvers.noise._brownian import BrownianPath

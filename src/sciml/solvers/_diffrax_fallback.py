@@ -21,7 +21,7 @@ from .._warn import warn
 from ._plan import Times
 from ._request import Request
 from ._solution import Solution, Stats
-from .adjoints import AbstractAdjoint
+from .adjoints._abstract import AbstractAdjoint
 from .adjoints._discrete_rule import IN_FORWARD_MODE
 from .control._pid import Tolerances
 from .integrate._integrator import known

@@ -25,7 +25,7 @@ from ._save_intervals import run as run_intervals
 from ._solution import Solution, Stats
 from ._with_delays import goes_backwards
 from ._with_noise import refuses
-from .adjoints import AbstractAdjoint
+from .adjoints._abstract import AbstractAdjoint
 from .control._collective import CollectiveSteps, check_adjoint, check_independent, make_collective
 from .control._pid import Tolerances
 from .events._event import ModelWithEvents, lacking, out_of_order

@@ -19,7 +19,7 @@ from .._interfaces._model import AbstractPartitioned, AbstractSecondOrder, Abstr
 from ._read_diffrax import StepControl, read_norm, read_saveat, read_step_control, stepper_of
 from ._request import Interval, Request
 from ._stiff_method import promised_method, promises_stiffness
-from .adjoints import AbstractAdjoint
+from .adjoints._abstract import AbstractAdjoint
 from .control._pid import Control, Norm, Tolerances
 from .events._event import GivenEvents, check_order
 from .events._with_events import WithEvents

@@ -34,7 +34,8 @@ from ._stiff_choice import method_before, method_instead
 from ._with_delays import with_delays
 from ._with_noise import check_noisy, is_noisy, noisy_model, with_noisy_solver
 from ._wrong_start import naming_texts, wrong_start
-from .adjoints import AbstractAdjoint, Checkpointed
+from .adjoints._abstract import AbstractAdjoint
+from .adjoints._checkpointed import Checkpointed
 from .events._event import GivenEvents, ModelWithEvents, read_events
 from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline

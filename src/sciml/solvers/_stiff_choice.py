@@ -28,7 +28,9 @@ from ._request import Request
 from ._solution import Solution
 from ._stiff_method import Chosen, log_choice, promises_stiffness, stiff_method
 from ._with_noise import is_noisy
-from .adjoints import Checkpointed, Direct, Forward
+from .adjoints._checkpointed import Checkpointed
+from .adjoints._direct import Direct
+from .adjoints._forward import Forward
 from .control._spectral_radius import estimated_radius
 
 _PROBED_FROM = 256

@@ -10,7 +10,7 @@ from jaxtyping import Array
 from .._checks import concrete
 from .._interfaces._delayed import AbstractDelayed
 from ._request import Interval, Request
-from .adjoints import AbstractAdjoint
+from .adjoints._abstract import AbstractAdjoint
 from .methods.delays._method_of_steps import _RETURNS, DelayedFrom, MethodOfSteps
 from .methods.explicit._runge_kutta import from_diffrax
 

@@ -14,7 +14,7 @@ from .._interfaces._stochastic import AbstractStochastic, check_noise
 from .._types import Y
 from ._plan import Plan, Times
 from ._request import Interval, Request
-from .adjoints import AbstractAdjoint
+from .adjoints._abstract import AbstractAdjoint
 from .events._event import GivenEvents
 from .methods.jumps._abstract import CONTROL, AbstractReactionStepper, ReactionsWithKey
 from .methods.jumps._gillespie import Gillespie

@@ -11,7 +11,7 @@ import pytest
 
 import sciml
 from sciml import Event, Status
-from sciml.solvers.adjoints import Checkpointed, Direct, Forward
+from sciml.adjoints import Checkpointed, Direct, Forward
 
 from ..common import close
 

@@ -10,7 +10,7 @@ import pytest
 
 import sciml
 from sciml import Schedule, Status
-from sciml.solvers.adjoints import Checkpointed, Forward
+from sciml.adjoints import Checkpointed, Forward
 
 FINE: Any = dict(rtol=1e-10, atol=1e-10)
 TIMES = np.arange(0.0, 48.0, 8.0)

@@ -7,8 +7,8 @@ import pytest
 
 import sciml
 from sciml import Event, Schedule, Status
+from sciml.adjoints import Checkpointed, Forward
 from sciml.solvers import ARK324, ARS222, ETDRK4, Gillespie, Krogstad4, TauLeaping
-from sciml.solvers.adjoints import Checkpointed, Forward
 
 from ..noise.test_brownian import within
 

@@ -9,7 +9,7 @@ from jax.sharding import NamedSharding, PartitionSpec as P
 
 import sciml
 from sciml import Delayed, Status
-from sciml.solvers.adjoints import Checkpointed, Direct, Forward
+from sciml.adjoints import Checkpointed, Direct, Forward
 from sciml.solvers.methods.delays._method_of_steps import _sums
 
 from ..common import close

@@ -11,7 +11,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 import sciml
 from sciml import Event, Schedule, Status
-from sciml.solvers.adjoints import Checkpointed, Direct, Forward
+from sciml.adjoints import Checkpointed, Direct, Forward
 from sciml.solvers.terms._explain import check_callable
 
 from ..common import close

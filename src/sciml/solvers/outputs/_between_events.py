@@ -27,7 +27,7 @@ from ..._types import Args, Y
 from .._read_diffrax import read_saveat
 from .._request import Interval, Request
 from .._solution import Solution
-from ..adjoints import Checkpointed
+from ..adjoints._checkpointed import Checkpointed
 from ..adjoints._discrete_rule import IN_FORWARD_MODE
 from ..events._event import GivenEvents
 from ..events._event_state import derivatives_alone

@@ -12,7 +12,7 @@ from jaxtyping import Array, PyTree
 from ..._checks import no_instance
 from ..._status import Status
 from .._plan import Plan, Times
-from ..adjoints import AbstractAdjoint
+from ..adjoints._abstract import AbstractAdjoint
 from ..integrate._integrator import Restart
 from ..methods.stochastic._abstract import AbstractStochasticStepper
 from ..noise._brownian import BrownianPath

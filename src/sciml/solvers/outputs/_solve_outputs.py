@@ -23,8 +23,8 @@ from .._read_diffrax import read_step_control, stepper_of
 from .._request import Request
 from .._solution import Solution
 from .._with_noise import is_noisy
-from ..adjoints import Checkpointed
 from ..adjoints._abstract import AbstractAdjoint
+from ..adjoints._checkpointed import Checkpointed
 from ..adjoints._discrete_rule import IN_FORWARD_MODE, enter, members_of_loop
 from ..integrate._abstract import AbstractLoop, FixedSteps
 from ..integrate._batching import Batch

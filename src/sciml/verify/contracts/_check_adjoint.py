@@ -13,7 +13,8 @@ from jaxtyping import Array, Float
 
 from ..._interfaces._model import AbstractModel
 from ...solvers._solve import solve
-from ...solvers.adjoints import AbstractAdjoint, Checkpointed
+from ...solvers.adjoints._abstract import AbstractAdjoint
+from ...solvers.adjoints._checkpointed import Checkpointed
 from ..measures._finite_difference import finite_difference_gradient
 from ._contract import check_close, perturbed, stacked
 

@@ -13,7 +13,8 @@ from jaxtyping import PyTree
 
 from ...solvers._read_diffrax import stepper_of
 from ...solvers._solve import solve
-from ...solvers.adjoints import Checkpointed, Direct
+from ...solvers.adjoints._checkpointed import Checkpointed
+from ...solvers.adjoints._direct import Direct
 from ...solvers.integrate._interpolation import interpolation_of
 from ...solvers.methods._stepper import AbstractStepper, Step
 from ...solvers.methods.around._history import WithHistory
