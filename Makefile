@@ -109,8 +109,9 @@ durations: $(VENV)/.installed-test ## every test, measured: writes tests/duratio
 	$(COMPILE_SOON) $(RUN_PYTEST) --measure
 	SCIML_X64=0 $(RUN_PYTEST) --measure -m float32
 
-tables: $(VENV)/.installed-test ## compute the tables of adjoints, of sharding and of pairs of features, and the map of packages, anew
+tables: $(VENV)/.installed-test ## compute the tables of adjoints, of sharding and of pairs of features, the map of packages and the page of choices, anew
 	$(PY) -m tests.architecture_map
+	$(PY) -m tests.choices_page
 	$(COMPILE_SOON) $(PY) -m tests.adjoint_table
 	$(COMPILE_SOON) $(PY) -m tests.sharding_table
 	$(COMPILE_SOON) $(PY) -m tests.capability_table

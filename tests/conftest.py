@@ -1,6 +1,7 @@
 """JAX as the tests want it: strict, eight CPU devices, one compilation cache for all workers, annotations checked."""
 
 import collections
+import contextlib
 import ctypes
 import gc
 import json
@@ -229,6 +230,15 @@ def getkey(request: pytest.FixtureRequest):
         return jax.random.fold_in(key, count)
 
     return next_key
+
+
+@pytest.fixture
+def choose():
+    """`choose({"group.entry": value})` changes the table of choices for the rest of a test."""
+    from sciml import inspect  # once annotations are checked
+
+    with contextlib.ExitStack() as stack:
+        yield lambda changes: stack.enter_context(inspect.choose(changes))
 
 
 @pytest.fixture(params=["float32", "float64"])

@@ -165,6 +165,62 @@ def the_platform_is_asked_in_one_place(path):
             yield f"{line}: `default_platform` of _jax/_platform.py respects `jax.default_device`"
 
 
+# Words of a name that is about a size and does not say of what.
+SIZES = {"MOST", "FEW", "FEWEST", "LARGE", "LARGEST", "SMALL", "LONG", "LONGEST", "SHORT", "SHORTEST", "MANY", "LEAST"}
+SIZES |= {"SHARE", "WIDEST", "ITERATIONS", "TRIES", "AT", "FROM", "BYTES", "LIMIT", "THRESHOLD", "AT_ONCE"}
+
+# Constants of methods that are compared with something called `size` or `count`.
+NO_CHOICES = {
+    "solvers/integrate/_fixed_steps.py": {"PAIR"},
+    "solvers/linear/_krylov_iterations.py": {"_FALLS"},
+    "solvers/methods/implicit/_bdf.py": {"HIGHEST_ORDER"},
+}
+
+
+def thresholds_are_in_the_table(path):
+    """A number that selects an engine, a loop, a format or a program is an entry of `_choices.py`."""
+    relative = path.relative_to(SRC).as_posix()
+    if not relative.startswith(("solvers/", "kernels/", "_jax/", "parallel/", "spatial/", "runs/", "_interfaces/")):
+        return
+    tree, found = TREES[path], {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and is_number(node.value):
+            targets = node.targets[0]
+            names = targets.elts if isinstance(targets, ast.Tuple) else [targets]
+            found |= {name.id: node.lineno for name in names if isinstance(name, ast.Name)}
+    for name, line in found.items():
+        if not set(name.strip("_").split("_")) - SIZES:
+            yield f"{line}: {name} does not say of what it is the size; an engine's threshold belongs in _choices.py"
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Compare):
+            continue
+        sides = [node.left, *node.comparators]
+        numbers = [x.value for x in sides if is_number(x) and isinstance(x, ast.Constant)]
+        named = {x.id for side in sides for x in ast.walk(side) if isinstance(x, ast.Name)} & set(found)
+        named -= NO_CHOICES.get(relative, set())
+        if (named or any(abs(x) >= 16 for x in numbers)) and any(map(is_size, sides)):
+            yield f"{node.lineno}: `{ast.unparse(node)}` compares a size: is it an entry of _choices.py?"
+
+
+def is_number(node: ast.AST) -> bool:
+    """Whether an expression is a number, or a tuple of such."""
+    if isinstance(node, ast.Constant):
+        return type(node.value) in (int, float)
+    if isinstance(node, ast.UnaryOp | ast.BinOp | ast.Tuple):
+        inner = [x for x in ast.iter_child_nodes(node) if isinstance(x, ast.expr)]
+        return bool(inner) and all(map(is_number, inner))
+    return False
+
+
+def is_size(node: ast.AST) -> bool:
+    """Whether an expression is about how large something is, or how much work."""
+    named = {x.attr for x in ast.walk(node) if isinstance(x, ast.Attribute)}
+    called = {ast.unparse(x.func) for x in ast.walk(node) if isinstance(x, ast.Call)}
+    return bool(
+        named & {"size", "shape", "count", "nnz", "itemsize"} or called & {"len", "math.prod", "np.size", "work_of"}
+    )
+
+
 def no_super_init(path):
     for node in ast.walk(TREES[path]):
         if isinstance(node, ast.Attribute) and node.attr == "__init__" and ast.unparse(node.value).startswith("super("):
@@ -206,6 +262,7 @@ RULES = [
     no_flag_is_set,
     version_differences_stand_in_one_file,
     the_platform_is_asked_in_one_place,
+    thresholds_are_in_the_table,
     no_super_init,
     package_inits_only_reexport,
 ]
@@ -279,6 +336,10 @@ def test_the_map_in_the_documentation_is_of_these_imports():
         (no_flag_is_set, "import jax\njax.config.update('jax_enable_x64', True)"),
         (version_differences_stand_in_one_file, "import jax\njax.lax.pcast(1, 'x', to='varying')"),
         (the_platform_is_asked_in_one_place, "import jax\njax.default_backend()"),
+        (thresholds_are_in_the_table, "_MOST = 8"),
+        (thresholds_are_in_the_table, "_FEWEST, _OTHER = 8, 2"),
+        (thresholds_are_in_the_table, "_WHOLE_NUMBERS = 2**10\nx.size > 3 * _WHOLE_NUMBERS"),
+        (thresholds_are_in_the_table, "def f(x):\n    return len(x) <= 100"),
         (no_super_init, "class A:\n    def __init__(self):\n        super().__init__()"),
         (annotations_are_not_postponed, "from __future__ import annotations"),
         (lower_layers_never_import_higher_ones, "from ..solvers import solve"),
@@ -287,7 +348,7 @@ def test_the_map_in_the_documentation_is_of_these_imports():
     ],
 )
 def test_the_rules_can_fail(rule, source, monkeypatch):
-    path = SRC / "models" / "_example.py"
+    path = SRC / ("models" if rule is lower_layers_never_import_higher_ones else "solvers") / "_example.py"
     monkeypatch.setitem(TREES, path, ast.parse(source))
     monkeypatch.setattr(pathlib.Path, "read_text", lambda self: source)
     assert list(rule(path))

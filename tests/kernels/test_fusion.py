@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sciml._choices import choices
 from sciml.kernels import _lanes as lanes
-from sciml.kernels._lanes import _fusion
 from sciml.kernels._lanes._interpret import evaluate, trace
 
 COUNT = 48
@@ -96,7 +96,7 @@ def test_results_are_those_of_the_function(fn, count):
 def test_what_is_not_finite_and_signed_zeros_pass(count):
     def fn(x, s):
         y = [-x[0], x[1] / s, jnp.sqrt(x[2])]
-        for _ in range(_fusion._LEAST):
+        for _ in range(choices().lanes.fusion_from):
             y = [-y[1], -y[2], -y[0]]
         return jnp.stack(y)
 
@@ -138,8 +138,8 @@ def test_what_a_loop_does_not_change_is_computed_before_it_and_in_one_row():
 
 
 @pytest.mark.parametrize("longest", [1500, 50])
-def test_long_work_is_cut_at_barriers(longest, monkeypatch):
-    monkeypatch.setattr(_fusion, "_LONG", longest)
+def test_long_work_is_cut_at_barriers(longest, choose):
+    choose({"lanes.fusion_ends_from": longest})
     text = program(by_lanes(held_back, COUNT), *arguments(COUNT))
     assert times("subtract", text) == 20 and times("reduce", text) == (2 if longest == 50 else 1)
 
@@ -157,9 +157,9 @@ def test_derivatives(count):
 
 @pytest.mark.parametrize("fn", [mixed, held_back])
 @pytest.mark.parametrize("count", [None, COUNT])
-def test_forward_mode_in_fusions(fn, count, monkeypatch):
+def test_forward_mode_in_fusions(fn, count, choose):
     """Where no reverse mode goes, tangents are fused too, and many of them share the results."""
-    monkeypatch.setattr(_fusion, "_SHORT", 0)
+    choose({"lanes.tangents_unfused_at_most": 0})
     args = arguments(count)
     engine = lanes.Lanes(count, reverse=False)
     tangents = jax.tree.map(lambda x: jnp.stack([jnp.ones_like(x), jnp.cos(x)]), args)
@@ -183,9 +183,8 @@ def test_forward_mode_in_fusions(fn, count, monkeypatch):
     assert times("reduce", text) == 2 and times("subtract", text) <= {mixed: 85, held_back: 270}[fn]
 
 
-def test_very_long_work_is_cut_wherever_it_is(monkeypatch):
-    monkeypatch.setattr(_fusion, "_LONG", 20)
-    monkeypatch.setattr(_fusion, "_LONGEST", 40)
+def test_very_long_work_is_cut_wherever_it_is(choose):
+    choose({"lanes.fusion_ends_from": 20, "lanes.fusion_at_most": 40})
     args = arguments(COUNT)
     text = program(by_lanes(mixed, COUNT), *args)
     assert times("subtract", text) == 10 and times("reduce", text) == 2

@@ -103,8 +103,8 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(_trial, "_STEPS", 5)
     monkeypatch.setattr(volumes_trial, "_SMALL", _trial._SMALL)
     monkeypatch.setattr(volumes_trial, "_LARGE", _trial._LARGE)
-    monkeypatch.setattr(ensemble_trial, "_MANY", 40)
-    monkeypatch.setattr(ensemble_trial, "_FEW", 20)
+    monkeypatch.setattr(ensemble_trial, "_MANY_MEMBERS", 40)
+    monkeypatch.setattr(ensemble_trial, "_FEW_MEMBERS", 20)
     monkeypatch.setenv(_cache_file.VARIABLE, str(tmp_path / "kernels.json"))
     return tmp_path / "kernels.json"
 

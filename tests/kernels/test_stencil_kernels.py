@@ -23,7 +23,6 @@ from sciml.kernels.stencil import (
     select,
     tune,
 )
-from sciml.kernels.stencil.mosaic import _gpu_2d
 from sciml.models import Diffusion
 from sciml.spatial import AbstractWall, Boundaries, Dirichlet, Grid, Neumann, Periodic
 
@@ -155,10 +154,10 @@ def test_the_gpu_kernel_takes_float64():
 
 @pytest.mark.parametrize("shape, kind", [((8, 100), "periodic"), ((8, 100), "walls"), ((3, 4, 20), "periodic")])
 @pytest.mark.x64
-def test_the_interpreter_of_gpus_agrees(shape, kind, monkeypatch):
+def test_the_interpreter_of_gpus_agrees(shape, kind, choose):
     """Tile by tile as a GPU runs it, with a watch on data races."""
     # each warpgroup is a thread that waits for the others: more than there are processors may wait for ever
-    monkeypatch.setattr(_gpu_2d, "WARPGROUPS", 2)
+    choose({"kernels.gpu_warpgroups": 2})
     params = getattr(plgpu, "InterpretGPUParams", None)
     if params is None:
         params = importlib.import_module("jax._src.pallas.mosaic_gpu.interpret.params").InterpretGPUParams

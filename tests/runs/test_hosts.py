@@ -12,10 +12,10 @@ pytestmark = pytest.mark.x64
 PROGRAM = """
 import pathlib
 import sciml
-from sciml import runs, stores
-from sciml.runs import _prepare
+from sciml import inspect, runs, stores
 
-_prepare._BYTES = 2**10  # many blocks
+many_blocks = inspect.choose({"runs.frames": 2**10})
+many_blocks.__enter__()
 folder = pathlib.Path("FOLDER")
 domain = parallel.Domain(("x", None), mesh=parallel.mesh(member=1, x=4))
 wrote = []

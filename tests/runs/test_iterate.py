@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml.runs import SteadyState, WallTime, _prepare, iterate, load
+from sciml.runs import SteadyState, WallTime, iterate, load
 from sciml.stores import NpzStore, StoreError
 
 pytestmark = pytest.mark.x64
@@ -53,8 +53,8 @@ def test_frames_are_those_of_a_loop(by_hand):
     assert int(run.accepted) == 103 and int(run.t_reached) == 103
 
 
-def test_resumed_has_the_same_bits(tmp_path, monkeypatch, by_hand):
-    monkeypatch.setattr(_prepare, "_BYTES", 2**9)  # many blocks
+def test_resumed_has_the_same_bits(tmp_path, choose, by_hand):
+    choose({"runs.frames": 2**9})  # many blocks
     calls = 1
     options = dict(store=tmp_path / "run", segment_steps=7, checkpoint_every=0.0)
     while not (run := call(**options, stop=WallTime(0.0))).finished:

@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 import sciml
 from sciml import verify
-from sciml.runs import WallTime, _prepare, load
+from sciml.runs import WallTime, load
 from sciml.stores import OrbaxStore, StoreError, ZarrStore
 
 pytestmark = pytest.mark.x64
@@ -30,9 +30,9 @@ def call(**options):
     return sciml.simulate(wave, {"x": jnp.ones(2), "v": jnp.zeros(2)}, **(given | options))
 
 
-def test_zarr(tmp_path, monkeypatch):
+def test_zarr(tmp_path, monkeypatch, choose):
     zarr = pytest.importorskip("zarr")
-    monkeypatch.setattr(_prepare, "_BYTES", 2**9)
+    choose({"runs.frames": 2**9})
     whole = call(store=tmp_path / "npz")
     run = call(store=ZarrStore(tmp_path / "run"), stop=WallTime(0.0))
     assert not run.finished

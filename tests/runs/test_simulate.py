@@ -13,7 +13,7 @@ import pytest
 
 import sciml
 from sciml import SolveError, Status
-from sciml.runs import SteadyState, WallTime, _prepare, load
+from sciml.runs import SteadyState, WallTime, load
 from sciml.spatial import Grid, Laplacian, Neumann
 from sciml.stores import NpzStore, StoreError, _atomic
 
@@ -118,18 +118,18 @@ def test_an_ensemble_whose_members_end_apart():
 
 
 @pytest.mark.x64
-def test_interrupted_again_and_again(tmp_path, monkeypatch):
+def test_interrupted_again_and_again(tmp_path, monkeypatch, choose):
     """Every call takes one segment and is stopped; the last one finds the same bits as an undisturbed run."""
-    monkeypatch.setattr(_prepare, "_BYTES", 2**12)  # several blocks
+    choose({"runs.frames": 2**12})  # several blocks
     whole = ensemble(tmp_path / "whole")
     sizes = []
     take = sciml.runs._active_members.ActiveMembers._choose
 
-    def choose(self, ids, index):
+    def count(self, ids, index):
         sizes.append(len(ids))
         take(self, ids, index)
 
-    monkeypatch.setattr(sciml.runs._active_members.ActiveMembers, "_choose", choose)
+    monkeypatch.setattr(sciml.runs._active_members.ActiveMembers, "_choose", count)
     calls = 0
     while not (run := ensemble(tmp_path / "parts", stop=[low, WallTime(0.0)])).finished:
         assert "wall time" in run.reason
@@ -166,8 +166,8 @@ def test_what_ends_a_run():
 
 
 @pytest.mark.x64
-def test_frames_are_read_when_they_are_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(_prepare, "_BYTES", 2**9)
+def test_frames_are_read_when_they_are_asked_for(tmp_path, monkeypatch, choose):
+    choose({"runs.frames": 2**9})
     y0 = {"x": jnp.ones(2), "v": jnp.zeros(2)}
 
     def wave(t, y, args):
@@ -306,8 +306,8 @@ def test_another_run_is_refused(tmp_path):
 
 
 @pytest.mark.x64
-def test_a_full_disk_and_an_unwritable_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(_prepare, "_BYTES", 2**9)
+def test_a_full_disk_and_an_unwritable_folder(tmp_path, monkeypatch, choose):
+    choose({"runs.frames": 2**9})
     options = dict(t0=0.0, t1=10.0, dt=0.01, save_every=0.1, checkpoint_every=0.0, **QUIET)
     whole = sciml.simulate(decay, jnp.ones(2), store=tmp_path / "whole", **options)
     with monkeypatch.context() as changed:

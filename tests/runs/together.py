@@ -10,11 +10,12 @@ import numpy as np
 import optax
 
 import sciml
-from sciml import parallel, training
-from sciml.runs import _prepare, iterate
+from sciml import inspect, parallel, training
+from sciml.runs import iterate
 from sciml.stores import NpzStore, StoreError, ZarrStore
 
-_prepare._BYTES = 2**8  # many blocks
+many_blocks = inspect.choose({"runs.frames": 2**8})
+many_blocks.__enter__()
 
 
 def member(x):

@@ -9,11 +9,9 @@ import numpy as np
 from jaxtyping import Array, PyTree, Real
 
 from .._checks import concrete
+from .._choices import choices
 from .._types import RealScalarLike
 from ._events import Schedule
-
-_COMPARED = 64
-"""Up to so many samples it is faster to compare a time with each than to search."""
 
 
 class Held(eqx.Module):
@@ -70,7 +68,7 @@ class Held(eqx.Module):
     def __call__(self, t: RealScalarLike) -> PyTree:
         """Returns the value at a time."""
         ts = self.ts.astype(jnp.result_type(float, t) if isinstance(t, float | int) else jnp.asarray(t).dtype)
-        method = "compare_all" if ts.shape[0] <= _COMPARED else "scan"
+        method = "compare_all" if ts.shape[0] <= choices().fields.compared_at_most else "scan"
         row = jnp.searchsorted(ts, t, side="right", method=method) - 1
         return jax.tree.map(lambda x: x[jnp.maximum(row, 0)], self.values)
 

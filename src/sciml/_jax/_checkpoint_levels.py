@@ -13,9 +13,7 @@ import math
 from typing import Any, NamedTuple
 
 from .._checks import check_count
-
-MOST = 8
-"""The largest number of levels: more would save next to nothing, and a program grows with each."""
+from .._choices import choices
 
 
 class Budget(NamedTuple):
@@ -65,20 +63,24 @@ def _split(steps: int, levels: int, divide: bool, multiple: int = 1) -> tuple[in
     return _split(steps // inner, levels - 1, divide) + (inner,)
 
 
+def _levels() -> range:
+    return range(1, choices().checkpoints.levels_at_most + 1)
+
+
 def deepest(steps: int, multiple: int = 1) -> tuple[int, ...]:
     """Returns the counts that keep the fewest states."""
-    return min((_split(steps, levels, False, multiple) for levels in range(1, MOST + 1)), key=sum)
+    return min((_split(steps, levels, False, multiple) for levels in _levels()), key=sum)
 
 
 def fit(steps: int, most: int, multiple: int = 1) -> tuple[int, ...] | None:
     """Returns the counts with the fewest levels that keep no more than `most` states, or None if there are none."""
-    found = (split(steps, levels, most, multiple) for levels in range(1, MOST + 1))
+    found = (split(steps, levels, most, multiple) for levels in _levels())
     return next((counts for counts in found if sum(counts) <= most), None)
 
 
-def choices(steps: int, multiple: int = 1) -> list[tuple[int, ...]]:
+def possible(steps: int, multiple: int = 1) -> list[tuple[int, ...]]:
     """Returns all that `fit` and `deepest` choose from, whatever the memory."""
-    found = (_split(steps, levels, divide, multiple) for levels in range(1, MOST + 1) for divide in (True, False))
+    found = (_split(steps, levels, divide, multiple) for levels in _levels() for divide in (True, False))
     return list(dict.fromkeys(found))
 
 
@@ -120,5 +122,6 @@ def check_policy(memory: Any, levels: Any, segments: Any, where: str) -> None:
         raise ValueError(f"`{where}` takes at most one of `memory`, `levels` and `segments`, but got {got}.")
     for name, value in given.items():
         check_count(value, name, where)
-    if levels is not None and levels > MOST:
-        raise ValueError(f"`{where}(levels=...)` must be at most {MOST}, but is {levels}: more would save no memory.")
+    most = choices().checkpoints.levels_at_most
+    if levels is not None and levels > most:
+        raise ValueError(f"`{where}(levels=...)` must be at most {most}, but is {levels}: more would save no memory.")

@@ -19,10 +19,12 @@ where the answer needs it; `report` and `first_nan` alone run it.
 - `retraces`: how often a function was traced, what changed in between, and what to do.
 - `sharding`: a drawing of which devices hold which parts of arrays.
 - `rates`: what this machine does in a second.
+- `choose`: a block with other thresholds between engines, loops and formats.
 
 - `environment` alone takes no callable: versions, devices, settings, and small programs run to see what XLA does wrong.
 """
 
+from .._choices import choose as choose
 from ._adjoint_memory import adjoint_memory as adjoint_memory
 from ._collectives import collectives as collectives
 from ._cost import cost as cost

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from .._checks import check_count, check_state
+from .._choices import choices
 from .._jax import _checkpoint_levels
 from .._jax._checkpointed_scan import bytes_of
 from .._types import Args, IntScalarLike, RealScalarLike
@@ -17,7 +18,7 @@ from ..solvers._plan import Plan, default_solver, make_plan
 from ..solvers._request import Interval, Request
 from ..solvers._solve import solve
 from ..solvers.adjoints._abstract import AbstractAdjoint
-from ..solvers.adjoints._checkpointed import DEFAULT_MEMORY, Checkpointed
+from ..solvers.adjoints._checkpointed import Checkpointed
 from ..solvers.adjoints._direct import Direct
 from ..solvers.adjoints._forward import Forward
 from ..solvers.adjoints.continuous._backsolve import Backsolve
@@ -322,7 +323,7 @@ def adjoint_memory(
         ```
     """
     check_count(members, "members", "adjoint_memory")
-    budget = DEFAULT_MEMORY if budget is None else check_count(budget, "budget", "adjoint_memory")
+    budget = choices().checkpoints.memory if budget is None else check_count(budget, "budget", "adjoint_memory")
     adjoints = (adjoints,) if isinstance(adjoints, type) else adjoints
     for kind in adjoints:
         if kind not in KINDS:

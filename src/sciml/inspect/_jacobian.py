@@ -9,9 +9,10 @@ import jax
 import numpy as np
 
 from .._checks import check_state
+from .._choices import choices
 from .._types import Args, RealScalarLike, Y
 from ..solvers._read_diffrax import stepper_of
-from ..solvers.linear._choose import FIELDS_FROM, LinearChoice, structure_of
+from ..solvers.linear._choose import LinearChoice, structure_of
 from ..solvers.linear._colouring import colour
 from ..solvers.linear._dense import DenseMatrix
 from ..solvers.linear._dependencies import pattern_of
@@ -99,7 +100,7 @@ def jacobian(model: Callable, y: Y, *, t: RealScalarLike = 0.0, args: Args = Non
         stepper = stepper.base
     choice = stepper.linear if isinstance(stepper, Rosenbrock | AbstractCollocation | ESDIRK | BDF) else LinearChoice()
     if stepper is None or isinstance(stepper, Rosenbrock | BDF):  # under tolerances, which say how closely they solve
-        large = flattened(y).size >= FIELDS_FROM
+        large = flattened(y).size >= choices().linear.iteration_from
         choice = dataclasses.replace(choice, large=large, by_tolerances=True)
     arrays, rest = eqx.partition((model, args), eqx.is_array)
     found: list[Jacobian] = []

@@ -23,6 +23,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from .._choices import choices
 from ._mesh import MEMBER, is_explicit
 
 
@@ -48,7 +49,8 @@ def default_block(n: int, platform: str) -> int:
     not show in the results. About eight blocks keep up to eight devices busy; a CPU core is fastest
     with some hundreds of members at a time and an accelerator needs thousands to fill it.
     """
-    low, high = (32, 512) if platform == "cpu" else (1024, 16384)
+    table = choices().batching
+    low, high = table.cpu_block if platform == "cpu" else table.accelerator_block
     return min(n, max(low, min(high, -(-n // 8))))
 
 

@@ -5,10 +5,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from .._choices import choices
 from .segments._abstract import Carry
 from .segments._in_axes import Inputs
-
-_FEWEST = 16  # lanes; fewer are not worth another compilation
 
 
 class ActiveMembers:
@@ -37,7 +36,7 @@ class ActiveMembers:
         Args:
             done: For each lane, whether its member was done before the last segment.
         """
-        if self.ids is None or len(self.ids) < _FEWEST:
+        if self.ids is None or len(self.ids) < choices().compaction.segment_lanes_from:
             return
         lanes = 2 ** int(np.ceil(np.log2(max(1, np.count_nonzero(~done)))))
         if 2 * lanes > len(self.ids):

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._checks import check_saved_times, check_time, concrete, known_times
+from .._choices import choices
 from ..kernels._backends import KernelRequest
 from ..solvers._plan import Plan, Times, make_plan, no_error
 from ..solvers._request import Interval, Request
@@ -26,7 +27,6 @@ from .segments._stencil_blocks import size_of
 from .segments._stops import Stops
 
 _NO_LIMIT = 2**31 - 1  # counters are 32-bit integers
-_BYTES = 2**24  # of saved states on the device, of a block on disk
 
 
 def check_concrete(arrays: PyTree, *, where: str = "simulate", **times: Any) -> None:
@@ -160,8 +160,9 @@ def segment_of(
 
 def sizes_of(state_bytes: int, saves: int) -> tuple[int, int]:
     """Returns how many saved times and how many steps a segment has at most, by the size of the state."""
-    size = max(1, state_bytes)
-    return max(1, min(4096, _BYTES // size, saves + 1)) if saves else 1, max(16, min(2**16, 4 * _BYTES // size))
+    size, table = max(1, state_bytes), choices().runs
+    times = max(1, min(table.frames_at_most, table.frames // size, saves + 1)) if saves else 1
+    return times, max(table.steps_at_least, min(table.steps_at_most, 4 * table.frames // size))
 
 
 def frame_of(segment: AbstractSegment, inputs: Inputs, carry: Carry) -> PyTree | None:
@@ -177,4 +178,4 @@ def frame_of(segment: AbstractSegment, inputs: Inputs, carry: Carry) -> PyTree |
 def frames_per_block(frame: PyTree | None) -> int:
     """Returns how many frames stand in a block."""
     size = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(frame))
-    return max(1, min(4096, _BYTES // max(1, size)))
+    return max(1, min(choices().runs.frames_at_most, choices().runs.frames // max(1, size)))

@@ -13,6 +13,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
+from .._choices import changed_choices, choices
+
 _Result = TypeVar("_Result")
 
 ARRAYS = (jax.Array, np.ndarray, np.generic)
@@ -84,10 +86,6 @@ def compiled(fn: Callable[..., _Result]) -> Compiled[_Result]:
     return Compiled(fn)
 
 
-_MOST = 256
-"""So many calls are remembered; then all are forgotten, which costs each of them a millisecond."""
-
-
 class WarmCall(NamedTuple):
     """A call that has been decided.
 
@@ -105,15 +103,15 @@ class WarmCall(NamedTuple):
 _CALLS: dict[tuple, WarmCall] = {}
 
 
-def key_of(inputs: PyTree, choices: PyTree) -> tuple[tuple | None, list]:
+def key_of(inputs: PyTree, given: PyTree) -> tuple[tuple | None, list]:
     """Returns what a call is remembered by, None where it cannot be, and the arrays of its inputs.
 
     Args:
         inputs: Model, state and args, whose arrays count by shape and dtype.
-        choices: All else, where arrays count by identity and numbers by value.
+        given: All else, where arrays count by identity and numbers by value.
     """
     leaves, treedef = jax.tree.flatten(inputs)
-    key: list[Any] = [treedef]
+    key: list[Any] = [changed_choices(), treedef]
     arrays = []
     for x in leaves:
         if isinstance(x, jax.Array):
@@ -125,7 +123,7 @@ def key_of(inputs: PyTree, choices: PyTree) -> tuple[tuple | None, list]:
             return None, []
         else:
             key.append((type(x), x))
-    leaves, treedef = jax.tree.flatten(choices)
+    leaves, treedef = jax.tree.flatten(given)
     key.append(treedef)
     for x in leaves:
         if isinstance(x, Tracer | np.ndarray):  # whose numbers may change
@@ -148,17 +146,13 @@ def remember(key: tuple | None, call: WarmCall) -> None:
     """Keeps a call under its key, unless something of it is traced."""
     if key is None or any(isinstance(x, Tracer) for x in call.arrays):
         return
-    if len(_CALLS) >= _MOST:
+    if len(_CALLS) >= choices().calls.remembered:
         _CALLS.clear()
     _CALLS[key] = call
 
 
-_LOOKS = 400
-"""How often to look for a result before the thread sleeps: some tens of microseconds."""
-
-
 def wait_shortly(array: Any) -> None:
     """Waits a moment for an array, awake: to be woken takes longer than a small solve does."""
-    for _ in range(_LOOKS):
+    for _ in range(choices().calls.looks):
         if array.is_ready():
             return

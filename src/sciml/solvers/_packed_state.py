@@ -13,14 +13,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from .._choices import choices
 from .._jax._vma import on_explicit_axes, promote
 from .._types import Args, RealScalarLike, Y
-from ..kernels._lanes._values import STAY_UNSTACKED_UP_TO, UNSTACK_AT_MOST
 from .control._pid import Tolerances, spread
 from .terms._field import check_like, literals_as_arrays
-
-MANY = 32
-"""Up to so many small leaves are not packed: their programs are short, and steps over lanes are fastest."""
 
 
 class Packing:
@@ -49,7 +46,7 @@ class Packing:
             parts = [jnp.ravel(x) for x, kind in zip(leaves, self.kinds) if kind is not None and kind[1] == dtype]
             size = sum(x.size for x in parts)
             # lanes take smaller arrays apart, of which all parts are computed one by one
-            more = max(STAY_UNSTACKED_UP_TO + 1 - size, 0)
+            more = max(choices().lanes.stay_unstacked_at_most + 1 - size, 0)
             rows.append(jnp.concatenate(promote([*parts, jnp.zeros(more, parts[0].dtype)]))[:size])
         return rows, [x for x, kind in zip(leaves, self.kinds) if kind is None]
 
@@ -106,7 +103,7 @@ class PackedModel(eqx.Module):
 def packing_of(y0: Y) -> Packing | None:
     """Returns how a state of many small leaves is packed; None for others."""
     leaves, treedef = jax.tree.flatten(y0)
-    small = [x.size <= UNSTACK_AT_MOST for x in leaves]
-    if sum(small) <= MANY or on_explicit_axes(y0):
+    small = [x.size <= choices().lanes.unstacked_at_most for x in leaves]
+    if sum(small) < choices().batching.packed_from or on_explicit_axes(y0):
         return None
     return Packing(treedef, tuple((x.shape, x.dtype) if s else None for x, s in zip(leaves, small)))

@@ -15,15 +15,13 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._checks import concrete
+from .._choices import choices
 from .._jax._loops import scan
 from ._plan import Plan
 from ._request import Request
 from .integrate._fixed_steps import FixedLoop
 from .integrate._integrator import Operands
 from .integrate._result import Result
-
-_MOST = 8
-"""So many segments of different lengths make programs that are too large to compile."""
 
 
 def intervals_of(request: Request, plan: Plan, dtype: Any) -> tuple[int, ...] | None:
@@ -49,7 +47,7 @@ def intervals_of(request: Request, plan: Plan, dtype: Any) -> tuple[int, ...] | 
     if np.any(np.abs(ratios - steps) > slack) or np.any(steps > plan.count):
         return None
     found = tuple(steps.tolist())
-    return found if len(list(itertools.groupby(np.diff([0, *found])))) <= _MOST else None
+    return found if len(list(itertools.groupby(np.diff([0, *found])))) <= choices().saves.lengths_at_most else None
 
 
 def run(loop: FixedLoop, adjoint: Any, y0: PyTree, operands: Operands, intervals: tuple[int, ...]) -> Result:

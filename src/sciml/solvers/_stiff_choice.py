@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from .._checks import check_state, concrete, time_dtype
+from .._choices import choices
 from .._interfaces._conservation_law import AbstractConservationLaw
 from .._interfaces._delayed import AbstractDelayed
 from .._interfaces._model import AbstractPartitioned, AbstractSecondOrder, AbstractSemilinear, AbstractSplit
@@ -32,9 +33,6 @@ from .adjoints._checkpointed import Checkpointed
 from .adjoints._direct import Direct
 from .adjoints._forward import Forward
 from .control._spectral_radius import estimated_radius
-
-_PROBED_FROM = 256
-"""States of so many numbers are asked for their largest eigenvalue first: smaller ones take all steps in that time."""
 
 _STABLE = 3.3
 """How far from zero the stability of `diffrax.Tsit5` ends, on the negative axis."""
@@ -61,7 +59,7 @@ def method_before(model: Any, y0: Y, request: Request) -> Any:
         y0: The initial state.
         request: What was asked for.
     """
-    if _size(y0) < _PROBED_FROM or not _may_change(model, request) or promises_stiffness(model):
+    if _size(y0) < choices().stiff.probed_from or not _may_change(model, request) or promises_stiffness(model):
         return None
     t0, t1, most, args = request.t0, request.t1, request.max_steps, request.args
     known = _constant((model, y0, args))

@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from .._checks import check_state, time_dtype
+from .._choices import choices
 from .._types import Args, RealScalarLike, Y
-from .linear._choose import FIELDS_FROM, LARGE_FROM, LinearChoice, structure_of
+from .linear._choose import LinearChoice, structure_of
 from .linear._dense import DenseMatrix
 from .linear._structure import AbstractStructure
 from .methods._ravel import flattened, unflattened
@@ -22,12 +23,6 @@ from .methods.implicit._linear_options import unknowns_of
 from .methods.implicit._rodas5p import Rodas5P
 
 _LOG = logging.getLogger("sciml.solvers")
-
-_BDF_FROM = 200
-"""So many unknowns a dense Jacobian has where `BDF` is faster at equal error: with 128 it is not, with 256 it is. So it
-is where systems are solved by an iteration, one in a step where `Rodas5P` has eight, in gradients too. Blocks and bands
-are about as fast by both, and their gradients faster by `Rodas5P`. `python -m benchmarks default_solver` measures it.
-"""
 
 
 class Chosen(NamedTuple):
@@ -58,12 +53,13 @@ def stiff_method(model: Callable, t: RealScalarLike, y0: PyTree, args: Args, fix
     y0 = jax.eval_shape(check_state, y0)  # the leaves may be shapes alone
     leaves = jax.tree.leaves(y0)
     size = sum(math.prod(x.shape) * (2 if jnp.iscomplexobj(x) else 1) for x in leaves)
-    if fixed_steps or size < _BDF_FROM or any(jnp.finfo(x.dtype).bits < 32 for x in leaves):
+    if fixed_steps or size < choices().stiff.bdf_from or any(jnp.finfo(x.dtype).bits < 32 for x in leaves):
         return Chosen(Rodas5P(), f"{size} unknowns")
     structure = _structure(model, t, y0, args)
     dense = isinstance(structure, DenseMatrix)
     why = f"{size} unknowns, whose matrices are {structure.words}"
-    return Chosen(BDF() if dense or structure.iterates else Rodas5P(), why, not dense or size < LARGE_FROM)
+    few = size < choices().linear.iteration_of_all_from
+    return Chosen(BDF() if dense or structure.iterates else Rodas5P(), why, not dense or few)
 
 
 def promised_method(model: Callable, t: RealScalarLike, y0: PyTree, args: Args, fixed_steps: bool) -> Rodas5P | BDF:
@@ -96,7 +92,7 @@ def _structure(model: Callable, t: RealScalarLike, y0: PyTree, args: Args) -> Ab
         def slope(x: Array) -> Array:
             return flattened(model(t, unflattened(x, y), args))
 
-        choice = LinearChoice(large=x.size >= FIELDS_FROM, by_tolerances=True)
+        choice = LinearChoice(large=x.size >= choices().linear.iteration_from, by_tolerances=True)
         found.append(structure_of(slope, x, None, choice, unknowns_of(y)))
 
     jax.eval_shape(read, arrays, jnp.asarray(t, time_dtype(y0)), y0)

@@ -14,7 +14,7 @@ from .adjoints._abstract import AbstractAdjoint
 from .methods.delays._method_of_steps import _RETURNS, DelayedFrom, MethodOfSteps
 from .methods.explicit._runge_kutta import from_diffrax
 
-_MOST = 100_000
+_MOST_KEPT_STEPS = 100_000
 
 
 def with_delays(model: AbstractDelayed, request: Request, interval: Interval, adjoint: AbstractAdjoint) -> Request:
@@ -45,7 +45,7 @@ def with_delays(model: AbstractDelayed, request: Request, interval: Interval, ad
         if dt > delays.min() * (1 + 1e-6):
             raise ValueError(f"`dt`={dt:g} is longer than the shortest delay, {delays.min():g}.")
         kept = math.ceil(delays.max() / dt) + 3
-        if kept > _MOST:
+        if kept > _MOST_KEPT_STEPS:
             raise ValueError(
                 f"`dt`={dt:g} takes {kept} steps for the longest delay, {delays.max():g}: too many to keep."
             )

@@ -12,7 +12,6 @@ from jax.sharding import PartitionSpec
 import sciml
 from sciml import inspect, parallel
 from sciml.models import CompressibleNavierStokes, Euler, InviscidBurgers, ShallowWater
-from sciml.solvers.terms import _field
 from sciml.spatial import WENO5Z, Grid, Inflow, MovingWall, Muscl, NoSlipWall, Outflow, Periodic, Reflecting, Sides
 
 from ...kernels.running import solve
@@ -116,9 +115,9 @@ def test_derivatives_are_those_of_one_device():
 
 
 @pytest.mark.parametrize("case, axes", [("gas in a tube", 1), ("Burgers in a box", 2)])
-def test_a_step_sends_once(case, axes, monkeypatch):
+def test_a_step_sends_once(case, axes, choose):
     """Once to each neighbour along each axis for a step, or for each of its three stages, here written one by one."""
-    monkeypatch.setattr(_field, "_LONG", 10**9)
+    choose({"fields.stages_in_loop_from": 10**9})
 
     def sent(exchange):
         _, split, domain, y = setting(case, exchange)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml.solvers.integrate import _one_call
 from tests.conftest import X64
 
 FORWARD = sciml.adjoints.Forward()
@@ -32,13 +31,8 @@ def calls(run, *inputs):
 
 
 @pytest.fixture
-def as_many(monkeypatch):
-    def turn_off():
-        monkeypatch.setattr(_one_call, "_SMALL", 0)
-        jax.clear_caches()
-
-    yield turn_off
-    jax.clear_caches()
+def as_many(choose):
+    return lambda: choose({"loops.one_call_at_most": 0})
 
 
 def ends(y0):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from sciml._choices import choices
 from sciml.solvers.linear._block_tridiagonal import BlockTridiagonal
 from sciml.solvers.linear._blocks import Blocks
 from sciml.solvers.linear._choose import structure_of_pattern
@@ -15,7 +16,7 @@ from sciml.solvers.linear._colouring import colour
 from sciml.solvers.linear._dense import DenseMatrix
 from sciml.solvers.linear._structure import products, solve
 from sciml.solvers.linear._wide_band import WideBand
-from sciml.solvers.linear._written_out import SPARSE, WrittenOut
+from sciml.solvers.linear._written_out import WrittenOut
 
 from ..common import close
 
@@ -69,7 +70,7 @@ def matrices(pattern, seed=2):
 
 def chosen(pattern):
     n = len(pattern)
-    if n <= SPARSE:
+    if n <= choices().linear.sparse_at_most:
         return WrittenOut(np.eye(n), False, pattern)
     return structure_of_pattern(sp.csr_array(pattern), sp.eye_array(n, format="csr"), False)
 

@@ -8,7 +8,6 @@ import pytest
 
 import sciml
 from sciml._jax._jaxprs import programs_within
-from sciml.solvers.terms import _field
 
 CELLS = 1100
 """So many numbers are worth a barrier."""
@@ -58,19 +57,19 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_loop_is_the_method(name, monkeypatch):
+def test_the_loop_is_the_method(name, choose):
     solver, steps = CASES[name]
 
     def run(one):
         return jax.tree.leaves((one(*start()), jax.grad(lambda *a: jnp.sum(one(*a) ** 3), (0, 1))(*start())))
 
     in_loop = run(solved(solver, **steps))
-    monkeypatch.setattr(_field, "_LONG", 10**9)
+    choose({"fields.stages_in_loop_from": 10**9})
     check_same(in_loop, run(solved(solver, **steps)))
 
 
 @pytest.mark.parametrize("order", ["gradients of members", "members of gradients"])
-def test_members(order, monkeypatch):
+def test_members(order, choose):
     def run(one):
         loss = lambda y0, rate: jnp.sum(one(y0, rate) ** 3)  # noqa: E731
         if order == "members of gradients":
@@ -80,18 +79,18 @@ def test_members(order, monkeypatch):
     y0, rate = start()
     members = jnp.stack([y0, 2 * y0])
     in_loop = run(solved(sciml.solvers.SSPRK33(), dt=0.1))
-    monkeypatch.setattr(_field, "_LONG", 10**9)
+    choose({"fields.stages_in_loop_from": 10**9})
     check_same(in_loop, run(solved(sciml.solvers.SSPRK33(), dt=0.1)))
 
 
-def test_programs_hold_the_field_once_for_all_stages(monkeypatch):
+def test_programs_hold_the_field_once_for_all_stages(choose):
     def count(reverse):
         one = solved(sciml.solvers.SSPRK33(), dt=0.1)
         fn = jax.grad(lambda *a: jnp.sum(one(*a))) if reverse else one
         return evaluations(jax.make_jaxpr(fn)(*start()).jaxpr)
 
     in_loop = count(False), count(True)
-    monkeypatch.setattr(_field, "_LONG", 10**9)
+    choose({"fields.stages_in_loop_from": 10**9})
     assert count(False) == 3 * in_loop[0]
     assert count(True) > 2 * in_loop[1]
 

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..._choices import choices
 from ..._jax._vma import promote
 from . import _linear_algebra as linear_algebra
 from ._elementwise import ELEMENTWISE
@@ -155,7 +156,7 @@ def _(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) 
 @_rule("lu_pivots_to_permutation")
 def _(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) -> Array | None:
     size = eqn.params["permutation_size"]
-    if values[0].ndim != 1 or size > linear_algebra.MOST_ROWS:
+    if values[0].ndim != 1 or size > choices().linear.lanes_rows_at_most:
         return None
     return linear_algebra.permutation(arrays[0], size)
 

@@ -19,6 +19,7 @@ import numpy as np
 from jax.custom_derivatives import zero_from_primal
 from jaxtyping import Array
 
+from ..._choices import choices
 from ..._jax._barrier import computed_once, held_back, opaque
 from ..._jax._jaxprs import from_outside, is_literal, program_called, run_equation
 from ..._jax._matrix_products import Transposed, reads_columns
@@ -27,21 +28,8 @@ from ..._jax._vma import as_traced, promote, to_varying, vma_of
 from ._elementwise import CHEAP, ELEMENTWISE, IDENTITIES
 from ._values import Constant
 
-_LEAST = 32
-"""From how many operations on, work is worth a fusion of its own."""
-
 _BITS = {2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
 """Integers by their size in bytes, which hold the bits of floating-point numbers."""
-
-_LONG, _LONGEST = 2200, 2500
-"""After how many operations a fusion ends at the next barrier, and after how many wherever that is: the time to
-compile it grows with the square, and what it passes on to the next goes through memory."""
-
-_SHORT = 200
-"""Up to how many operations a program's derivative in forward mode is left as it is: XLA fuses it well enough."""
-
-_FEW = 8
-"""Up to how many lanes there is nothing to gain by vectors."""
 
 
 class _Symbol:
@@ -132,7 +120,7 @@ def _run(closed: jex.core.ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int
 
     @run.defjvp
     def _(primals, tangents):
-        if reverse or len(operations) <= _SHORT:
+        if reverse or len(operations) <= choices().lanes.tangents_unfused_at_most:
             return jax.jvp(plain, primals, tangents)
         out = run(*primals)
         # barriers would mix tangents, and fusions need none
@@ -184,24 +172,27 @@ def _listed(jaxpr: jex.core.Jaxpr, inputs: Sequence[Any], operations: list[_Oper
 
 def _parts(operations: list[_Operation], lanes: tuple[int, ...], fixed: set[_Symbol]) -> list[_Part]:
     """Returns the parts of a program; what follows from `fixed` alone is in no fusion, so XLA does it before a loop."""
+    table = choices().lanes
     parts: list[_Part] = []
     pending: list[_Operation] = []
     made: set[_Symbol] = set()
 
     def cut():
-        parts.extend([pending[:]] if len(pending) >= _LEAST else [[operation] for operation in pending])
+        parts.extend([pending[:]] if len(pending) >= table.fusion_from else [[operation] for operation in pending])
         pending.clear()
         made.clear()
 
     for operation in operations:
-        if len(pending) >= _LONGEST:  # the time to compile grows with the square
+        if len(pending) >= table.fusion_at_most:  # the time to compile grows with the square
             cut()
         read = [x for x in operation.inputs if isinstance(x, _Symbol)]
         if read and fixed.issuperset(read):
             # the same in every iteration of a loop: within a fusion XLA would not move it out of the loop
             fixed.update(operation.outputs)
             parts.append([operation])
-        elif _is_elementwise(operation, lanes) and not (_is_barrier(operation) and len(pending) >= _LONG):
+        elif _is_elementwise(operation, lanes) and not (
+            _is_barrier(operation) and len(pending) >= table.fusion_ends_from
+        ):
             pending.append(operation)
             made.update(operation.outputs)
         else:
@@ -294,7 +285,7 @@ def _kept_apart(varying: list[Array], lanes: tuple[int, ...]) -> Array | None:
     is left as it is. So the first element of a reduction, which its result does not depend on, comes from LAPACK.
     """
     floats = [x for x in varying if x.shape == lanes and jnp.issubdtype(x.dtype, jnp.floating)]
-    if not floats or not lanes or lanes[-1] <= _FEW:
+    if not floats or not lanes or lanes[-1] <= choices().lanes.scalar_at_most:
         return None
     # of all, so that one which stays the same does not let it be computed before the loop
     return opaque(*promote([x for x in floats if x.dtype == floats[0].dtype]))

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..._checks import concrete
+from ..._choices import choices
 from ..._jax._barrier import held_back, is_apart_for_one
 from ..._jax._jaxprs import depend_on, is_literal, program_called, programs_within, run_equation, scan_counts
 from ..._jax._loops import scan
@@ -33,8 +34,6 @@ from ._definitions import program_of_definition
 from ._extrema import EXTREMA, compared_with_extrema, extremum
 from ._fusion import fused_over_lanes
 from ._values import (
-    STAY_UNSTACKED_UP_TO,
-    UNSTACK_AT_MOST,
     Constant,
     Stacked,
     Unstacked,
@@ -56,9 +55,6 @@ _REDUCTIONS = {
     "reduce_and": jax.lax.bitwise_and,
     "reduce_or": jax.lax.bitwise_or,
 }
-_FEW = 5  # one member's values of no more elements are faster computed twice than kept behind a barrier
-_MOST_ITERATIONS, _MOST_OPERATIONS = 32, 4096  # a scan of no more than both is unrolled
-_MOST_PRODUCTS = 48  # a matrix product with more multiplications than this stays a matrix product
 
 
 def trace(fn: Callable, *trees: PyTree) -> tuple[jex.core.ClosedJaxpr, Any]:
@@ -88,7 +84,7 @@ def is_value(x: Any) -> bool:
 def constant(x: Any) -> Value:
     """Returns an array that all members share as a value over lanes."""
     if concrete(x) and not jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
-        if np.size(x) <= STAY_UNSTACKED_UP_TO:
+        if np.size(x) <= choices().lanes.stay_unstacked_at_most:
             return unstacked_constant(x)
     return unstack_small(Stacked(jnp.asarray(x), np.ndim(x)))
 
@@ -98,12 +94,9 @@ def unstack_small(value: Value) -> Value:
     return unstack(value) if is_small(value) else value
 
 
-_FEW_COMPUTED = 4
-"""What comes of large values is taken apart again where it has no more elements: a network's output, no layer."""
-
-
 def _unstack_few(value: Stacked) -> Value:
-    return unstack(value) if math.prod(value.shape) <= _FEW_COMPUTED and is_small(value) else value
+    few = math.prod(value.shape) <= choices().lanes.unstacked_again_at_most
+    return unstack(value) if few and is_small(value) else value
 
 
 def _say_nothing(_primitive: str, _reason: str) -> None:
@@ -203,7 +196,7 @@ def _may_unstack(eqn, inputs: list[Value]) -> bool:
     for v in (*eqn.invars, *eqn.outvars):
         if not hasattr(v.aval, "shape") or jax.dtypes.issubdtype(v.aval.dtype, jax.dtypes.extended):
             return False
-        if math.prod(v.aval.shape) > STAY_UNSTACKED_UP_TO:
+        if math.prod(v.aval.shape) > choices().lanes.stay_unstacked_at_most:
             return False
     return _all_unstacked(inputs) and not (
         eqn.primitive.name in elementwise.ELEMENTWISE and _spreads_one_number(inputs)
@@ -219,7 +212,7 @@ def _spreads_one_number(inputs: Sequence[Unstacked]) -> bool:
     entries = [x for v in inputs for x in v.elements.reshape(-1)]
     unknown = {id(x) for x in entries if not isinstance(x, Constant)}
     known = sum(isinstance(x, Constant) and bool(x != 0) for x in entries)
-    return len(unknown) == 1 and known > UNSTACK_AT_MOST
+    return len(unknown) == 1 and known > choices().lanes.unstacked_at_most
 
 
 def _all_unstacked(values: Sequence[Value]) -> TypeGuard[Sequence[Unstacked]]:
@@ -246,7 +239,7 @@ def _evaluate_stacked(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
 
 
 def _evaluate_barrier(inputs: list[Value], count: int | None) -> list[Value]:
-    few = count is None and all(math.prod(v.shape) <= _FEW for v in inputs)
+    few = count is None and all(math.prod(v.shape) <= choices().lanes.computed_twice_at_most for v in inputs)
     return inputs if few else _computed_once(inputs)
 
 
@@ -277,7 +270,9 @@ def _evaluate_cond(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value] | N
 
 
 def _is_short(scan) -> bool:
-    return 0 < scan.params["length"] <= _MOST_ITERATIONS and _operations(scan) <= _MOST_OPERATIONS
+    table = choices().lanes
+    few = 0 < scan.params["length"] <= table.unrolled_iterations_at_most
+    return few and _operations(scan) <= table.unrolled_operations_at_most
 
 
 def _operations(eqn) -> int:
@@ -471,7 +466,7 @@ def _dot_general(eqn, a: Unstacked, b: Unstacked) -> Sequence[np.ndarray] | None
     free_b = [i for i in range(len(b.shape)) if i not in (*contract_b, *batch_b)]
     shape = [tuple(x.shape[i] for i in axes) for x, axes in ((a, batch_a), (a, free_a), (b, free_b), (a, contract_a))]
     batch, rows, columns, contracted = map(math.prod, shape)
-    if batch * rows * columns * contracted > _MOST_PRODUCTS or contracted == 0:
+    if batch * rows * columns * contracted > choices().lanes.products_at_most or contracted == 0:
         return None
     left = a.elements.transpose([*batch_a, *free_a, *contract_a]).reshape(batch, rows, contracted)
     right = b.elements.transpose([*batch_b, *free_b, *contract_b]).reshape(batch, columns, contracted)

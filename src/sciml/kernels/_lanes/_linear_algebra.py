@@ -15,25 +15,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, Shaped
 
+from ..._choices import choices
 from ..._jax._barrier import held_back
 from ..._jax._loops import for_loop
 from ..._jax._platform import default_platform
-
-MOST_ROWS = 64
-"""Up to so many rows matrices are eliminated over lanes; the work on larger ones is LAPACK's."""
-
-FEWEST_LANES = 16
-"""From so many members on: of few, LAPACK eliminates one after another as fast."""
-
-_WIDEST = 16
-"""A panel has so many columns at most: of narrower ones there are more, and a program of each."""
 
 
 def serves(matrix: Array) -> bool:
     """Returns whether square matrices, of shape `(n, n, lanes)`, are small and many enough to be eliminated here."""
     rows, columns, lanes = matrix.shape
-    many = lanes >= FEWEST_LANES and default_platform() == "cpu"
-    return many and rows == columns and 0 < rows <= MOST_ROWS
+    many = lanes >= choices().linear.lanes_from and default_platform() == "cpu"
+    return many and rows == columns and 0 < rows <= choices().linear.lanes_rows_at_most
 
 
 def lu(a: Shaped[Array, "n n lanes"]) -> tuple[Array, Int[Array, "n lanes"], Int[Array, "n lanes"]]:
@@ -43,7 +35,7 @@ def lu(a: Shaped[Array, "n n lanes"]) -> tuple[Array, Int[Array, "n lanes"], Int
         a: The matrices.
     """
     n = a.shape[0]
-    width = -(-n // -(-n // _WIDEST))  # as even as can be
+    width = -(-n // -(-n // choices().linear.lanes_panel_at_most))  # as even as can be
     exchanges = []
     for start in range(0, n, width):
         stop = min(start + width, n)

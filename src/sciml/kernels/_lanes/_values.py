@@ -16,11 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-UNSTACK_AT_MOST = 16
-"""Values up to this many elements are unstacked wherever they come from."""
-
-STAY_UNSTACKED_UP_TO = 128
-"""Values computed from unstacked values alone stay unstacked up to this many elements."""
+from ..._choices import choices
 
 
 @jax.tree_util.register_pytree_node_class
@@ -149,7 +145,7 @@ def over_all_lanes(value: Value, count: int | None) -> Value:
 def is_small(value: Value) -> bool:
     """Whether a value is small enough to be unstacked wherever it comes from."""
     extended = jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended)
-    return math.prod(value.shape) <= UNSTACK_AT_MOST and not extended
+    return math.prod(value.shape) <= choices().lanes.unstacked_at_most and not extended
 
 
 def take(value: Value, members: Any) -> Value:

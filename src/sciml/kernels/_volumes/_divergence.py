@@ -15,14 +15,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ..._choices import choices
 from ..ensemble._flat import Flat, NotSupportedError, elements_of, flatten
 from ..stencil._ghost_weights import NotForKernelsError
 
 GhostLayers = Sequence[tuple[Array, Array]]
 """For each axis the ghost cells beyond its lower and its upper end, primitive variables, in the order of the axis."""
-
-MOST_OPERANDS = 64
-"""The numbers that all cells share, such as a law's parameters."""
 
 
 class FluxDivergence(NamedTuple):
@@ -70,11 +68,12 @@ class Programs:
     def __init__(self, problem: FluxDivergence, operands: PyTree, dtype: Any, kernel: str):
         self._problem, self._kernel = problem, kernel
         self._operands = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), operands)
+        most = choices().kernels.operands_at_most
         for leaf in jax.tree.leaves(self._operands):
-            if leaf.dtype != dtype or leaf.size > MOST_OPERANDS:
+            if leaf.dtype != dtype or leaf.size > most:
                 raise NotForKernelsError(
                     f"a parameter has dtype {leaf.dtype} and shape {leaf.shape}, and the kernel takes up to "
-                    f"{MOST_OPERANDS} numbers of dtype {jnp.dtype(dtype).name}, the same for all cells"
+                    f"{most} numbers of dtype {jnp.dtype(dtype).name}, the same for all cells"
                 )
         self._state = jax.ShapeDtypeStruct(problem.components, dtype)
         self.shared = len(elements_of(self._operands))

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from ..._choices import choices
 from ..ensemble._flat import Flat
 from ..stencil._ghost_weights import NotForKernelsError
 from ..stencil.mosaic._launch_gpu import SHARED_BYTES, launch
@@ -35,17 +36,6 @@ LANES = 128
 MARGIN = 32
 """Cells before and after a buffer that shifted rows may touch."""
 
-ROWS = (32, 16, 8)
-"""The heights of tiles, those to try first at the front."""
-
-BLOCKS = 264
-"""Tiles that keep a large GPU busy, two for each of its processors."""
-
-LOADS = 4
-"""Rows of global memory that a warpgroup waits for at once."""
-
-PLANES = 16
-"""The planes that a block goes through in three dimensions."""
 
 DTYPES = ("float32", "float64")
 
@@ -131,14 +121,14 @@ class GpuVolumes:
         self.problem = problem
         self.dtype = jnp.dtype(dtype)
         self.programs = Programs(problem, operands, dtype, self.name)
-        self.plan = self._plan(shape, ROWS if rows is None else (rows,))
+        self.plan = self._plan(shape, choices().kernels.volumes_rows if rows is None else (rows,))
         self._primitive = self.programs.primitive((LANES,))
         self._fluxes = tuple(self.programs.flux(axis, (LANES,)) for axis in range(problem.ndim))
 
     def _plan(self, shape: tuple[int, ...], sizes: tuple[int, ...]) -> GpuVolumesPlan:
         ndim = len(shape)
         whole = (1,) * (3 - ndim) + tuple(shape)
-        planes = min(PLANES, whole[0])
+        planes = min(choices().kernels.volumes_planes, whole[0])
         sizes = (1,) if ndim == 1 else sizes
         plans = [
             GpuVolumesPlan(whole, ndim, self.problem.width, rows, planes, max(1, min(4, rows // 4))) for rows in sizes
@@ -146,7 +136,7 @@ class GpuVolumes:
         fit = [plan for plan in plans if self._bytes(plan) <= SHARED_BYTES]
         if not fit:
             raise NotForKernelsError(f"tiles of {self.programs.states} fields do not fit into shared memory")
-        busy = [plan for plan in fit if math.prod(plan.grid) >= BLOCKS]
+        busy = [plan for plan in fit if math.prod(plan.grid) >= choices().kernels.volumes_tiles]
         return busy[0] if busy else fit[-1]
 
     def _bytes(self, plan: GpuVolumesPlan) -> int:
@@ -276,8 +266,10 @@ class _Tile:
         low, high = self.device.share(0, self.plan.high)
         self.device.sync()  # others may still read the plane before
 
+        loads = choices().kernels.gpu_loads
+
         def some(n: Any, carry: None) -> None:
-            rows = [jnp.minimum(low + n * LOADS + q, high - 1) for q in range(LOADS)]  # the last may be read again
+            rows = [jnp.minimum(low + n * loads + q, high - 1) for q in range(loads)]  # the last may be read again
             values = [(t, self._values(z, self.i * self.plan.rows + t)) for t in rows]
             for t, row in values:
                 for s, value in enumerate(self._states(z, self.i * self.plan.rows + t, row)):
@@ -288,8 +280,8 @@ class _Tile:
             for s, value in enumerate(self._states(z, 0, self._values(z, 0))):
                 self.tile[self._at(s, 0)] = value
         else:
-            count = jnp.asarray(high - low + LOADS - 1, jnp.int32)
-            jax.lax.fori_loop(0, jax.lax.div(count, jnp.asarray(LOADS, jnp.int32)), some, None)
+            count = jnp.asarray(high - low + loads - 1, jnp.int32)
+            jax.lax.fori_loop(0, jax.lax.div(count, jnp.asarray(loads, jnp.int32)), some, None)
         self.device.sync()
 
     def between_columns(self, t: Any) -> tuple:

@@ -1,9 +1,9 @@
 r"""A pass of finite volumes on a TPU.
 
-A block takes `ROWS` x `COLUMNS` cells into vector memory, with 8 rows above and below and 128 columns at either side,
-in views of one array that are aligned as tiles are. Neighbours come by rotations. What flows through the faces of a
-block along an axis is computed once, for the block and a tile more; what flows between planes, in three dimensions,
-twice.
+A block reads `tpu_rows` x `tpu_columns` cells, of the table of choices, into vector memory, with 8 rows above and below
+and 128 columns at either side, in views of one array that are aligned as tiles are. Neighbours come by rotations. What
+flows through the faces of a block along an axis is computed once, for the block and a tile more; what flows between
+planes, in three dimensions, twice.
 """
 
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.experimental.pallas import tpu as pltpu
 from jaxtyping import Array, PyTree
 
+from ..._choices import choices
 from ..._jax._vma import struct, vma_of
 from ..ensemble._flat import Flat
 from ..stencil._ghost_weights import NotForKernelsError
@@ -26,8 +27,6 @@ LANES = 128
 
 ABOVE = 8
 """The height of a TPU's tile, and the rows above and below a block."""
-
-ROWS, COLUMNS = 16, 256
 
 
 class TpuVolumesPlan(NamedTuple):
@@ -46,7 +45,8 @@ class TpuVolumesPlan(NamedTuple):
     @property
     def block(self) -> tuple[int, int, int]:
         """The shape of a block."""
-        return (1, ROWS if self.ndim > 1 else 1, COLUMNS)
+        table = choices().kernels
+        return (1, table.tpu_rows if self.ndim > 1 else 1, table.tpu_columns)
 
     @property
     def grid(self) -> tuple[int, int, int]:
@@ -61,7 +61,8 @@ class TpuVolumesPlan(NamedTuple):
     @property
     def first(self) -> tuple[int, int, int]:
         """Where the first cell stands in the array that is read: whole blocks and planes from its ends."""
-        return (self.width * (self.ndim > 2), ROWS * (self.ndim > 1), COLUMNS)
+        table = choices().kernels
+        return (self.width * (self.ndim > 2), table.tpu_rows * (self.ndim > 1), table.tpu_columns)
 
     @property
     def physical(self) -> tuple[int, int, int]:

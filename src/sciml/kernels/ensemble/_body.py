@@ -12,17 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from ..._choices import choices
 from ..._jax._loops import while_loop
 from ..._jax._vma import vma_of
-from .._lanes._values import STAY_UNSTACKED_UP_TO
 from ._flat import Flat, NotSupportedError, elements_of, flatten, kernel_dtype
 from ._member import Counted, Members, UntilDone
-
-MOST_STATE = 256
-"""Elements of a loop's state, its stages included, beyond which registers are hopelessly few."""
-
-MOST_INPUTS = 512
-"""Elements of a member's inputs."""
 
 
 class KernelOperands(NamedTuple):
@@ -53,16 +47,17 @@ class Body:
 
     def __init__(self, loop: UntilDone | Counted, members: Members, lanes: tuple[int, ...], kernel: str):
         self.loop, self.lanes, self.kernel = loop, lanes, kernel
+        table, most = choices().kernels, choices().lanes.stay_unstacked_at_most
         inputs, target = members.of_one()
         self._batched = members.batched
         self._inputs = jax.tree.leaves(inputs)
-        if (size := len(elements_of(inputs))) > MOST_INPUTS:
+        if (size := len(elements_of(inputs))) > table.inputs_at_most:
             raise NotSupportedError(
-                f"a member has {size} numbers as state and parameters, and a kernel takes {MOST_INPUTS}"
+                f"a member has {size} numbers as state and parameters, and a kernel takes {table.inputs_at_most}"
             )
-        if (largest := max((math.prod(x.shape) for x in self._inputs), default=0)) > STAY_UNSTACKED_UP_TO:
+        if (largest := max((math.prod(x.shape) for x in self._inputs), default=0)) > most:
             raise NotSupportedError(
-                f"a member has an array of {largest} numbers, and a kernel takes arrays of up to {STAY_UNSTACKED_UP_TO}"
+                f"a member has an array of {largest} numbers, and a kernel takes arrays of up to {most}"
             )
         self._places, axes = self._place(), vma_of(members.inputs)
 
@@ -72,8 +67,10 @@ class Body:
         self.start = flat(loop.start, inputs)
         state = self.start.out
         self._state = [self._kind(dtype) for dtype in elements_of(state)]
-        if len(self._state) > MOST_STATE:
-            raise NotSupportedError(f"the loop carries {len(self._state)} numbers, and a kernel at most {MOST_STATE}")
+        if len(self._state) > table.state_at_most:
+            raise NotSupportedError(
+                f"the loop carries {len(self._state)} numbers, and a kernel at most {table.state_at_most}"
+            )
         self.saves, self.saved_out, self._targets_batched = 0, None, members.targets_batched
         if isinstance(loop, UntilDone):
             self.end = flat(loop.end, inputs)

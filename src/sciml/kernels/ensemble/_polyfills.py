@@ -99,7 +99,7 @@ def erf_inv(x: Array) -> Array:
     return jnp.where(jnp.abs(x) == 1, x * jnp.full_like(x, np.inf), found * x)
 
 
-_LARGE = 1e8  # whose square is the same with one added
+_ONE_VANISHES_FROM = 1e8  # whose square is the same with one added
 _LOG_2 = math.log(2)
 
 
@@ -192,15 +192,15 @@ def _cosh(x: Array) -> Array:
 
 def _asinh(x: Array) -> Array:
     size = jnp.abs(x)
-    small = jnp.where(size > _LARGE, _like(x, 1), size)
+    small = jnp.where(size > _ONE_VANISHES_FROM, _like(x, 1), size)
     near = jnp.log1p(small + small * small / (1 + jnp.sqrt(small * small + 1)))
-    return jnp.sign(x) * jnp.where(size > _LARGE, jnp.log(size) + _LOG_2, near)
+    return jnp.sign(x) * jnp.where(size > _ONE_VANISHES_FROM, jnp.log(size) + _LOG_2, near)
 
 
 def _acosh(x: Array) -> Array:
-    small = jnp.where(x > _LARGE, _like(x, 1), x)
+    small = jnp.where(x > _ONE_VANISHES_FROM, _like(x, 1), x)
     near = jnp.log1p((small - 1) + jnp.sqrt((small - 1) * (small + 1)))
-    return jnp.where(x > _LARGE, jnp.log(x) + _LOG_2, near)
+    return jnp.where(x > _ONE_VANISHES_FROM, jnp.log(x) + _LOG_2, near)
 
 
 def _asin(x: Array, **_: Any) -> Array:

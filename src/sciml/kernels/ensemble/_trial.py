@@ -15,7 +15,7 @@ from .._verdicts import Case, Trial
 from ._member import Counted, Members, UntilDone
 from ._run import build, run
 
-_FEW, _MANY = 300, 16_384
+_FEW_MEMBERS, _MANY_MEMBERS = 300, 16_384
 _STEPS, _STEP, _END = 20, 0.01, 2.0
 _ROUNDINGS = 1000  # neighbouring paths part, by a small factor in so short a time
 _RTOL = 1e-4
@@ -35,7 +35,7 @@ def trial() -> Trial:
 
 
 def _cases(kernel: str) -> list[Case]:
-    return [_case(kernel, _fixed(), _FEW, False), _case(kernel, _adaptive(), _MANY, True)]
+    return [_case(kernel, _fixed(), _FEW_MEMBERS, False), _case(kernel, _adaptive(), _MANY_MEMBERS, True)]
 
 
 def _case(kernel: str, loop: Counted | UntilDone, count: int, timed: bool) -> Case:

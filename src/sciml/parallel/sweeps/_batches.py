@@ -7,14 +7,12 @@ import equinox as eqx
 import numpy as np
 from jax.sharding import Mesh
 
+from ..._choices import choices
 from .._blocks import default_block
 from ..members._pytree import expand, take
 from ._executable import MemberBatch
 
 SCHEDULES = ("lockstep", "sorted", "refill")
-
-_REFILL = 16
-"""Lanes are refilled where a block has many times more members than lanes."""
 
 
 class BlockPlan(NamedTuple):
@@ -80,7 +78,7 @@ def choose_block(n: int, chosen: Mesh, schedule: str, memory: int | None, measur
         measure: Returns the bytes that a block of a size needs.
     """
     device = chosen.devices.flat[0]
-    block = min(n, default_block(n, device.platform) * (_REFILL if schedule == "refill" else 1))
+    block = min(n, default_block(n, device.platform) * (choices().refill.block_lanes if schedule == "refill" else 1))
     known = (device.memory_stats() or {}) if device.platform != "cpu" else {}
     budget = known.get("bytes_limit", 2**32) // 4 if memory is None else memory
     while block > 1 and (needed := measure(block)) > budget:

@@ -82,7 +82,7 @@ class Patience:
         )
 
 
-_TRIES = 3
+_TRIES_OF_A_BLOCK = 3
 """How often a block is given to the executor before its error is raised."""
 
 _WINDOW = 256
@@ -144,13 +144,13 @@ def run_elsewhere(
     while in_flight:
         number, future = done.get()
         error = future.exception()
-        if error is not None and tries[number] < _TRIES:
+        if error is not None and tries[number] < _TRIES_OF_A_BLOCK:
             submit(number)
             continue
         in_flight -= 1
         if error is not None:
             raise RuntimeError(
-                f"`sweep`: block {number} failed {_TRIES} times on the executor, the last time with "
+                f"`sweep`: block {number} failed {_TRIES_OF_A_BLOCK} times on the executor, the last time with "
                 f"{type(error).__name__}: {error}. The function and what it uses must be importable by the workers: "
                 "define them at the top of a module, or use an executor that sends functions by value, as Dask does."
             ) from error

@@ -13,13 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ..._choices import choices
 from ..._jax._loops import while_loop
 from ..._types import Y
 from ...solvers.integrate._integrator import Dense, Integrator, Operands, State
 from ...solvers.integrate._stencil_kernel import StencilSteps
-
-MOST = 64
-"""The steps of a block at most: more would hardly save launches."""
 
 
 class StencilBlocks(NamedTuple):
@@ -105,7 +103,7 @@ def size_of(elapsed: np.ndarray | None, span: float, dt: float, most: int) -> in
     """
     gaps = np.diff(np.concatenate([[0.0], [span] if elapsed is None else elapsed.astype(np.float64)]))
     ratios = gaps[gaps > 0] / dt
-    most = min(MOST, most)
+    most = min(choices().runs.stencil_steps_at_most, most)
     if not len(ratios):
         return most
     steps = np.round(ratios).astype(int)

@@ -6,6 +6,7 @@ import diffrax
 import equinox as eqx
 from jaxtyping import PyTree
 
+from ..._choices import choices
 from ..._jax._checkpoint_levels import Budget, check_policy
 from ..integrate._abstract import AbstractLoop
 from ..integrate._integrator import Operands
@@ -13,8 +14,6 @@ from ..integrate._result import Result
 from . import _discrete_rule
 from ._abstract import AbstractAdjoint
 from ._no_length import with_rates_by_times
-
-DEFAULT_MEMORY = 2**28
 
 
 class Checkpointed(AbstractAdjoint):
@@ -87,6 +86,6 @@ class Checkpointed(AbstractAdjoint):
 
     def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
         """Runs a loop with the custom rule of reverse mode."""
-        budget = Budget(self.memory or DEFAULT_MEMORY, self.levels, self.segments)
+        budget = Budget(self.memory or choices().checkpoints.memory, self.levels, self.segments)
         result = _discrete_rule.run(loop, y0, operands, differentiate_times, budget)
         return result if operands.saves is not None else with_rates_by_times(loop, operands, result)

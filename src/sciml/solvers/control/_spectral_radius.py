@@ -10,7 +10,7 @@ from ..._jax._loops import scan
 from ..._jax._vma import match
 from ..._types import Y
 
-_ITERATIONS = 30
+_POWER_ITERATIONS = 30
 _SAFETY = 1.2
 
 
@@ -35,7 +35,7 @@ def estimated_radius(field: Callable[[Y], Y], y: Y) -> Real[Array, ""]:
         return (image, size / before), None
 
     zero = match(jnp.zeros((), max((jnp.finfo(x.dtype).dtype for x in leaves), key=lambda d: d.itemsize)), y)
-    (_, radius), _ = scan(iterate, (direction, zero), length=_ITERATIONS, like=y)
+    (_, radius), _ = scan(iterate, (direction, zero), length=_POWER_ITERATIONS, like=y)
     return _SAFETY * radius
 
 

@@ -22,7 +22,7 @@ _CLEARLY = 1e-3
 _ZERO = 1e-6
 """How small a condition is where it is just leaving zero, of its size in the step."""
 
-_ITERATIONS = 4
+_CUBIC_ITERATIONS = 4
 _HALVINGS = 40
 
 
@@ -118,7 +118,7 @@ def _zero_of_cubic(cubic: tuple[Array, Array, Array, Array], low: Array, high: A
     """Returns a zero between two places, after which the cubic has a given sign."""
     _, c1, c2, c3 = cubic
     place = (low + high) / 2
-    for _ in range(_ITERATIONS):
+    for _ in range(_CUBIC_ITERATIONS):
         value = _value(cubic, place)
         slope = c1 + place * (2 * c2 + place * (3 * c3))
         beyond = value * after >= 0

@@ -12,9 +12,6 @@ from ...kernels._lanes import Lanes, Unbatched
 from ._integrator import Integrator, Operands
 from ._result import Cotangents, Result, Saves
 
-LIKE_ONE_AT_MOST = 2**31
-"""How many bytes the records of all members may take where those of each have to have the shape of one member's."""
-
 
 class FixedSteps(NamedTuple):
     """Steps of one length whose number is known when traced.

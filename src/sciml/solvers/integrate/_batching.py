@@ -13,21 +13,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from ..._choices import choices
 from ..._jax import _marks
 from ..._jax._platform import default_platform
 from ..._jax._shards import as_one_of_many, parts_of_members, shardable
 from ...kernels._lanes import batched
 from ..methods._stepper import AbstractStepper
 
-_LARGE = 1024
-"""The number of elements of a state from which on members run one after another on a CPU."""
-
-
 _STRIDE, _LINE = 2048, 64
 """At which distance in bytes two numbers share a place in a cache, or nearly so, and the size of a line."""
-
-_SPARE = 12
-"""One lane in so many may be added for the sake of alignment."""
 
 
 class Batch(NamedTuple):
@@ -60,7 +54,7 @@ def members_of(stepper: AbstractStepper, y0: PyTree = None) -> Callable[[Functio
     """
     if not stepper.elementwise:
         return one_by_one
-    large = sum(math.prod(x.shape) for x in jax.tree.leaves(y0)) >= _LARGE
+    large = sum(math.prod(x.shape) for x in jax.tree.leaves(y0)) >= choices().batching.one_by_one_from
     return sequential if large and default_platform() == "cpu" else over_lanes
 
 
@@ -77,7 +71,7 @@ def pad_to_vector(count: int, itemsize: int) -> int:
     if default_platform() != "cpu":
         return count
     multiple = _LINE // itemsize  # a line of the cache, or less where that adds too many lanes
-    while (added := -count % multiple) * _SPARE > count:
+    while (added := -count % multiple) * choices().batching.spare_lanes > count:
         multiple //= 2
     return count + added
 

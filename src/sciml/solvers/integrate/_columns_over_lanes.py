@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ..._choices import choices
 from ..._jax._loops import scan_to_end, while_loop
 from ..._jax._vma import struct, vma_of
 from ...kernels._lanes import Lanes, is_value
@@ -20,10 +21,6 @@ from ...kernels.ensemble._member import UntilDone
 from ._integrator import Operands
 from ._result import Saves
 from ._work import work_of
-
-_MOST = 16_000
-"""How many operations a step with its columns may be: each is written out, and what a longer program keeps at hand of
-hundreds of lanes no longer fits the cache."""
 
 
 def columns_over_lanes(
@@ -52,11 +49,12 @@ def columns_over_lanes(
     axes = vma_of((y0, operands))
     sizes = [math.prod(v.shape) for v in jax.tree.leaves((y0, operands), is_leaf=is_value)]
     columns = sum(size for size, moved in zip(sizes, perturbed, strict=True) if moved)
-    if columns * sum(math.prod(v.shape) for v in jax.tree.leaves(y0, is_leaf=is_value)) > _MOST // 50:
+    most = choices().checkpoints.columns_work_at_most
+    if columns * sum(math.prod(v.shape) for v in jax.tree.leaves(y0, is_leaf=is_value)) > most // 50:
         return None  # which a step takes as many operations for each of, at least
     one = jax.tree.map(lambda v: struct(v.shape, v.dtype, axes), (y0, operands), is_leaf=is_value)
     both = with_columns(loop, one, perturbed, moving, lambda result: result.ys)
-    if work_of(lambda inputs: both.advance(both.start(inputs), inputs, both.end(inputs)), one) > _MOST:
+    if work_of(lambda inputs: both.advance(both.start(inputs), inputs, both.end(inputs)), one) > most:
         return None
 
     def solved(y0: PyTree, operands: Operands, saves: Saves | None) -> tuple[Array, PyTree, PyTree, PyTree]:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from ..._choices import choices
 from ..._jax._loops import while_loop
 from ..._jax._platform import default_platform
 from ...kernels._lanes import Lanes, Unbatched
@@ -21,15 +22,6 @@ from ._result import Result
 from ._shared_cotangents import share_much
 from ._stiffness import stiffness
 
-_SHARE = 4
-"""One member in so many is moved."""
-
-_MULTIPLE = 16
-"""The number of lanes is a multiple of it, which is whole vectors of every dtype."""
-
-_FEWEST = 2048
-"""With fewer members the move costs about as much as the steps it saves."""
-
 
 def compacted_lanes(lanes: Lanes | Unbatched, operands: Operands) -> int:
     """Returns over how many lanes the last members are integrated; zero where they stay where they are.
@@ -38,11 +30,13 @@ def compacted_lanes(lanes: Lanes | Unbatched, operands: Operands) -> int:
         lanes: The engine.
         operands: Lane values. What is large and shared by all members, such as a network's weights, makes steps slow.
     """
-    if not isinstance(lanes, Lanes) or lanes.count is None or lanes.count < _FEWEST:
+    table = choices().compaction
+    if not isinstance(lanes, Lanes) or lanes.count is None or lanes.count < table.members_from:
         return 0
     if default_platform() != "cpu" or not share_much(operands.field):
         return 0
-    return math.ceil(lanes.count / _SHARE / _MULTIPLE) * _MULTIPLE
+    multiple = table.lanes_multiple
+    return math.ceil(lanes.count / table.share / multiple) * multiple
 
 
 def integrate_compacted(

@@ -16,11 +16,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
+from ..._choices import choices
 from ..._jax import _checkpoint_levels
 from ..._jax._checkpoint_levels import Budget
-from ..._jax._choices import shapes_are_those_of_one
 from ..._jax._loops import for_loop, scan
 from ..._jax._marks import step_number
+from ..._jax._shapes_of_one import shapes_are_those_of_one
 from ..._jax._shards import parts_of_members
 from ..._jax._static_flags import number_as_shape, number_of_shape
 from ..._status import Status
@@ -28,7 +29,7 @@ from ...kernels._backends import XLA, KernelRequest
 from ...kernels._lanes import Lanes, Unbatched, is_value
 from ...kernels.ensemble._member import Counted
 from ..methods._stepper import take_step
-from ._abstract import LIKE_ONE_AT_MOST, AbstractLoop, FixedSteps
+from ._abstract import AbstractLoop, FixedSteps
 from ._checkpoint_buffers import Buffers
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel
 from ._finite_steps import count_finite, result_of_steps
@@ -40,13 +41,6 @@ from ._stencil_kernel import StencilSteps
 
 PAIR = 2
 """So many steps of lanes are written out at a time, see `FixedLoop._unroll`; segments have none that is alone."""
-
-_LARGE = 2**16
-"""From so many bytes on the states of a loop that JAX differentiates are checked after every pair of steps.
-
-A check costs little beside a step then. JAX keeps what the steps of a segment have computed, then copies it to what it
-keeps of all segments, so that a long one takes more time and memory.
-"""
 
 
 class _Carry(NamedTuple):
@@ -107,11 +101,12 @@ class FixedLoop(AbstractLoop):
         elif budget == _checkpoint_levels.NOTHING:  # no gradient is taken, so nothing is recorded
             counts = (self.count,)
             alone = lanes.count is None and self.stencil_steps is None
-            if alone and state_bytes >= _LARGE and self.count >= 2 * PAIR:
+            if alone and state_bytes >= choices().checkpoints.checked_from and self.count >= 2 * PAIR:
                 counts = (self.count // PAIR, PAIR)
         else:
             members = (lanes.count or 1) * parts_of_members()
-            if members * self.count * state_bytes <= LIKE_ONE_AT_MOST and shapes_are_those_of_one():
+            size = members * self.count * state_bytes
+            if size <= choices().checkpoints.like_one_at_most and shapes_are_those_of_one():
                 members = 1
             most = budget.memory // max(1, state_bytes * members)
             counts = _checkpoint_levels.fit(self.count, most, PAIR) or _checkpoint_levels.deepest(self.count, PAIR)
@@ -153,7 +148,7 @@ class FixedLoop(AbstractLoop):
     @property
     def _choices(self) -> list[tuple[int, ...]]:
         """The levels among which the memory for all members decides; others are the same for every number of lanes."""
-        return _checkpoint_levels.choices(self.count, PAIR)
+        return _checkpoint_levels.possible(self.count, PAIR)
 
     def _rows(self, operands: Operands, saves: Saves | None) -> tuple[RowWriter | None, Operands]:
         """Returns how states are saved, None where none is, and the operands without it."""

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
+from ..._choices import choices
 from ..._jax._loops import while_loop
 from ..._jax._platform import default_platform
 from ..._types import BoolScalarLike, RealScalarLike, Y
@@ -98,19 +99,6 @@ class QuietSteps(AbstractWrappedStepper):
         return step._replace(y1=step.y1._replace(rest=step.y1.rest._replace(detection=after)))
 
 
-_FEWEST, _FEWEST_NOISY = 1024, 512
-"""With fewer lanes a step of all of them costs less than to gather some; one with noise finds its events at once."""
-
-_SHARE = 32
-"""One lane in so many is gathered at a time."""
-
-_TRIES = 2
-"""How often a step is tried before its lane is left to the next gathering: most events are where the second ends."""
-
-_MOST_WORK = 5000
-"""Up to how many operations a step is sooner taken twice than what it is made of is kept."""
-
-
 def without_record(state: State) -> tuple[State, EventRecord | None]:
     """Returns a loop's state without the record of events, and that; None where no events are sought."""
     y = state.checkpoint.y
@@ -139,7 +127,7 @@ def happenings(state: State) -> tuple[State, tuple[Happening, ...]]:
 
 def fewest(stepper: WithEvents) -> int:
     """Returns from how many lanes on the steps with events are gathered."""
-    return _FEWEST_NOISY if stepper.rough else _FEWEST
+    return choices().events.gather_noisy_from if stepper.rough else choices().events.gather_from
 
 
 def quiet_integrator(
@@ -151,7 +139,8 @@ def quiet_integrator(
         return None
     if default_platform() != "cpu" or stepper.base.jumps or stepper.base.evaluations <= 0:
         return None
-    if stepper.base.evaluations * work_of_field(integrator.field, y.saved.y, operands) > _MOST_WORK:
+    work = stepper.base.evaluations * work_of_field(integrator.field, y.saved.y, operands)
+    if work > choices().events.step_work_at_most:
         return None
     return dataclasses.replace(integrator, stepper=QuietSteps(stepper))
 
@@ -181,7 +170,7 @@ def attempt_gathered(
         steps: How many steps a lane may take before those that may have events are gathered.
     """
     assert lanes.count is not None and (steps == 1 or not recorded)
-    width = -(-lanes.count // _SHARE // 8) * 8
+    width = -(-lanes.count // choices().events.gather_share // 8) * 8
     few = dataclasses.replace(lanes, count=width)
 
     def attempt(state: State) -> tuple[State, StepRecord, Any]:
@@ -234,7 +223,7 @@ def _land(
     attempt = jax.jit(lambda state: few.carry(few.call(member, state, (operands, target))), inline=True)
     found = attempt(state)
     # on the line between both ends of a noisy step an event is found at once
-    for _ in range(0 if integrator.stepper.rough else _TRIES - 1):
+    for _ in range(0 if integrator.stepper.rough else choices().events.gather_tries - 1):
         found = few.carry(few.call(unless_done, found, attempt(found[0])))
     return found[:3]
 

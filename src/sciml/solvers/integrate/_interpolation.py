@@ -11,7 +11,7 @@ from jaxtyping import Array
 from ..._jax._shards import on_no_mesh
 from ..methods._stepper import AbstractStepper
 
-_MOST = 12
+_HIGHEST_DEGREE = 12
 _EXACT = 1e-11
 
 
@@ -58,7 +58,7 @@ def interpolation_of(stepper: AbstractStepper) -> StepPolynomial | None:
 def _found(stepper: AbstractStepper) -> StepPolynomial | None:
     """Finds the polynomials by their values, in double precision whatever JAX's is."""
     count = 2 + len(jax.eval_shape(lambda: stepper.empty_dense(jnp.zeros(()))))
-    places = 0.5 - 0.5 * np.cos(np.pi * (np.arange(2 * _MOST) + 0.5) / (2 * _MOST))
+    places = 0.5 - 0.5 * np.cos(np.pi * (np.arange(2 * _HIGHEST_DEGREE) + 0.5) / (2 * _HIGHEST_DEGREE))
 
     def at(length, theta):
         y0, y1, *stages = jnp.eye(count)
@@ -72,7 +72,7 @@ def _found(stepper: AbstractStepper) -> StepPolynomial | None:
     by_length = tuple(bool(np.allclose(b, 2 * a) and not np.allclose(a, 0)) for a, b in zip(once.T, twice.T))
     if not all(by or np.allclose(a, b) for by, a, b in zip(by_length, once.T, twice.T)):
         return None
-    for degree in range(1, _MOST + 1):
+    for degree in range(1, _HIGHEST_DEGREE + 1):
         powers = np.vander(places, degree + 1, increasing=True)
         matrix = np.linalg.lstsq(powers, once, rcond=None)[0]
         if np.max(np.abs(powers @ matrix - once)) < _EXACT * np.max(np.abs(matrix)):

@@ -13,12 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from ..._choices import choices
 from ..._jax._loops import while_loop
 from ..._jax._platform import default_platform
 from ..._jax._vma import typed_sharding
-
-_SMALL = 2**10
-"""Up to how many bytes the numbers of all members count as small; XLA looks at those of the whole loop."""
 
 
 def may_be_one_call(y: PyTree[Array], others: PyTree) -> bool:
@@ -29,7 +27,7 @@ def may_be_one_call(y: PyTree[Array], others: PyTree) -> bool:
         others: A PyTree; arrays on a mesh with explicit axes would be in the carry of the loop without being typed so.
     """
     leaves = jax.tree.leaves(y)
-    small = sum(np.size(x) * x.dtype.itemsize for x in leaves) <= _SMALL
+    small = sum(np.size(x) * x.dtype.itemsize for x in leaves) <= choices().loops.one_call_at_most
     real = any(jnp.issubdtype(x.dtype, jnp.floating) for x in leaves)
     meshless = jax.sharding.get_abstract_mesh().empty and not any(map(typed_sharding, jax.tree.leaves((y, others))))
     return default_platform() == "cpu" and small and real and meshless

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree
 
+from ..._choices import choices
 from ..._jax._checkpointed_scan import bytes_of
 from ..._jax._marks import step_number
 from ..._jax._vma import to_varying, vma_of
@@ -23,15 +24,6 @@ from ._happenings import without_record
 from ._integrator import Operands, State, StepRecord
 from ._lane_integrator import LaneIntegrator
 from ._result import Saves
-
-_SHORTEST = 16
-"""How many iterations a segment has at least: a loop over fewer would spend more on its start than on keeping all."""
-
-_FEWEST = 16
-"""How many checkpoints are kept at least."""
-
-_MOST_OF_MEMORY = 2**27
-"""How many bytes the memories of a method in all checkpoints may take where there are more."""
 
 
 @jax.tree_util.register_dataclass
@@ -223,7 +215,7 @@ def _start(
 ) -> BackwardState:
     """Returns the carry after the last iteration; a loop longer than its record is still to be run again."""
     slots = recomputation.slots
-    state = recomputation.start(y0)
+    state, table = recomputation.start(y0), choices().checkpoints
     return BackwardState(
         number=counts.counting,
         bar=bar,
@@ -232,14 +224,14 @@ def _start(
         recomputing=counts.iterations > slots,
         at=jnp.zeros((), jnp.int32),
         state=state,
-        checkpoints=blank(state, _affordable(recomputation.checkpoints, state.memory), _SHORTEST),
+        checkpoints=blank(state, _affordable(recomputation.checkpoints, state.memory), table.iterations_at_least),
     )
 
 
 def _affordable(checkpoints: int, memory: PyTree) -> int:
     """Returns how many checkpoints are kept, fewer where the memory of a method is large, as with factors."""
-    size = bytes_of(memory)
-    while checkpoints > _FEWEST and checkpoints * size > _MOST_OF_MEMORY:
+    size, table = bytes_of(memory), choices().checkpoints
+    while checkpoints > table.at_least and checkpoints * size > table.factors_at_most:
         checkpoints //= 2
     return checkpoints
 

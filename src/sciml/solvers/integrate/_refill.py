@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
+from ..._choices import choices
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import while_loop
 from ..._jax._vma import to_varying, vma_of
@@ -26,18 +27,6 @@ from ._lane_integrator import LaneIntegrator
 from ._recompute import LoopCounts, Residuals
 from ._result import Cotangents, Result, Saves
 from ._while_loop import AdaptiveLoop
-
-_CACHE = 2**18
-"""About how many bytes the lanes' states and stages may take, so that a step stays in a core's own cache."""
-
-_FEWEST = 64
-"""With fewer lanes the loop itself costs more than their steps."""
-
-_WAITING = 8
-"""One lane in so many may wait before the others do, since to refill costs about as much as a step."""
-
-_AT_ONCE = 4
-"""How many steps follow each other before the loop checks which lanes wait, where they cost less than that check."""
 
 
 class _Carry(NamedTuple):
@@ -114,12 +103,12 @@ class RefillLoop(AbstractLoop):
     def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> AbstractLoop:
         """Returns the loop for a number of members with states of `state_bytes` each."""
         loop = self.loop.over(lanes, state_bytes, budget)
-        if lanes.count is None or lanes.count <= _FEWEST:
+        if lanes.count is None or lanes.count <= choices().refill.lanes_at_least:
             return loop
         # so few that every lane takes up many members and the last ones finish together
-        width = min(lanes.count // 32, _CACHE // (16 * state_bytes))
+        width = min(lanes.count // 32, choices().refill.cache // (16 * state_bytes))
         expensive = loop.integrator.stepper.use_full_budget(state_bytes)
-        return RefillLoop(loop, 2 ** int(math.log2(max(width, _FEWEST))), expensive)
+        return RefillLoop(loop, 2 ** int(math.log2(max(width, choices().refill.lanes_at_least))), expensive)
 
     def forward_recorded(
         self, y0: PyTree, operands: Operands, saves: Saves | None
@@ -147,7 +136,7 @@ class RefillLoop(AbstractLoop):
         like = ((y0, operands), saves)
 
         def iterate(carry):
-            attempts = _AT_ONCE if saves is None and not self.expensive else 1
+            attempts = choices().refill.steps_at_once if saves is None and not self.expensive else 1
             carry = _work(narrow, queue, carry, attempts)
             # loops of few iterations instead of conditionals, which would copy the results
             if saves is not None:
@@ -207,7 +196,7 @@ def _is_worth_a_step(stepping: LaneIntegrator, queue: _Queue, carry: _Carry) -> 
     served = carry.following < queue.members  # lanes that are done wait for nothing when no member is left
     if queue.saves is not None:
         served = served | _due(stepping, queue, carry)
-    few = jnp.sum(waiting & served, dtype=jnp.int32) < max(carry.member.size // _WAITING, 1)
+    few = jnp.sum(waiting & served, dtype=jnp.int32) < max(carry.member.size // choices().refill.waiting_share, 1)
     return few & jnp.any(working & (carry.member < queue.members))
 
 

@@ -13,15 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
+from ..._choices import choices
 from ...kernels._lanes import Lanes, Unbatched
 from ._checkpoint_buffers import Buffers
 from ._interpolation import StepPolynomial
-
-_MOST = 8
-"""So many times within one step at most: the sum is written out for each."""
-
-_LARGEST = 2**18
-"""So many weights at most, which are constants of what is compiled."""
 
 _ROUNDINGS = 4
 """By so many roundings a time may be beside the end of a step and is at that end."""
@@ -69,7 +64,7 @@ class SavedRows(NamedTuple):
         within = number >= 0
         most = int(row[within].max(initial=0)) + 1
         terms = len(polynomial.matrix)
-        if most > _MOST or steps * most * terms > _LARGEST:
+        if most > choices().saves.rows_of_step_at_most or steps * most * terms > choices().saves.weights_at_most:
             return None
         # the last step may be shorter than the others
         lengths = np.where(number == steps - 1, span - (steps - 1) * length, length)

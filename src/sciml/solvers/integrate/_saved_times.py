@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
+from ..._choices import choices
 from ..._jax._platform import default_platform
 from ..._jax._shards import parts_of_members
 from ...kernels._lanes import is_value
@@ -22,17 +23,6 @@ from ._interpolation import StepPolynomial, interpolation_of
 from ._lane_integrator import LaneIntegrator
 from ._result import Saves
 from ._work import work_of_field
-
-_PER_NUMBER = 1000
-"""Operations for each number of a state, from which on a step is slow beside interpolations."""
-
-_PER_LOOP = 50_000
-"""What an iteration of a loop takes beside its operations, in operations: on a GPU, which the host tells of each. On a
-CPU few small members are in one call of XLA's runtime with all of their loops, where an iteration costs nothing."""
-
-_OF_RECORDS, _FEW = 300_000, 128
-"""The same in a gradient's two passes on a CPU, where the states of all members take more than so many bytes: their
-loops are no longer in one call, and each of several calls of an iteration is shared by threads."""
 
 
 def run_free(stepping: LaneIntegrator, y0: PyTree, operands: Operands, saves: Saves, recorded: bool) -> bool:
@@ -51,12 +41,12 @@ def run_free(stepping: LaneIntegrator, y0: PyTree, operands: Operands, saves: Sa
     numbers = sum(int(np.prod(x.shape)) for x in jax.tree.leaves(y0, is_leaf=is_value))
     work = max(1, stepper.evaluations) * work_of_field(stepping.integrator.field, y0, operands)
     lanes = (stepping.lanes.count or 1) * parts_of_members()
-    beside = _PER_LOOP
+    beside = choices().saves.iteration_work
     if default_platform() == "cpu":
         size = sum(x.dtype.itemsize * int(np.prod(x.shape)) for x in jax.tree.leaves(y0, is_leaf=is_value))
-        many = stepping.lanes.count is not None and size * lanes > _FEW
-        beside = _OF_RECORDS if recorded and many else 0
-    slow = _PER_NUMBER * numbers * lanes < work * lanes + beside
+        many = stepping.lanes.count is not None and size * lanes > choices().saves.recorded_one_call_at_most
+        beside = choices().saves.recorded_iteration_work if recorded and many else 0
+    slow = choices().saves.step_work * numbers * lanes < work * lanes + beside
     return slow and interpolation_of(stepper) is not None
 
 

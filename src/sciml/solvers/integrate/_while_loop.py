@@ -14,10 +14,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ..._choices import choices
 from ..._jax._checkpoint_levels import Budget
-from ..._jax._choices import shapes_are_those_of_one
 from ..._jax._loops import scan_to_end, while_loop
 from ..._jax._platform import default_platform
+from ..._jax._shapes_of_one import shapes_are_those_of_one
 from ..._jax._shards import parts_of_members
 from ..._jax._vma import to_varying, vma_of
 from ...kernels._backends import XLA, KernelRequest
@@ -25,7 +26,7 @@ from ...kernels._lanes import Lanes, Unbatched
 from ...kernels.ensemble._member import UntilDone
 from ..events._event_state import EventState, ShiftedState, joined, saved_part
 from ..events._with_events import WithEvents
-from ._abstract import LIKE_ONE_AT_MOST, AbstractLoop, FixedSteps
+from ._abstract import AbstractLoop, FixedSteps
 from ._columns_over_lanes import columns_over_lanes
 from ._compaction import compacted_lanes, integrate_compacted
 from ._ensemble_kernel import columns_by_kernel, moving_part, run_by_kernel, until_done
@@ -39,18 +40,6 @@ from ._saved_times import SavedStates, run_free
 from ._step_vjp import Bars, StepVjp
 from ._stiffness import limit_of, stiffness
 from ._work import work_of_field
-
-ZEROED_AT_MOST = 2**24
-"""How many bytes a record may take where steps are cheap. It is filled beforehand, whether it is used or not, and what
-exceeds about twice that is requested from the system at every call, which takes longer than most steps kept in it."""
-
-_MANY, _SHORT = 1024, 400
-"""From how many members on, and up to how many operations of a member's vector field, an iteration tries two steps."""
-
-_OF_DEAR_STEPS = 256
-"""Steps that take far longer than to set up their records have so many of these, more only within `ZEROED_AT_MOST`.
-To fill the records of 1000 steps with 3000 unknowns takes as long as 600 such steps; most solves take fewer. Twice as
-many have records that take no more than it then: to run a solve once more takes far longer."""
 
 
 class AdaptiveLoop(AbstractLoop):
@@ -96,18 +85,19 @@ class AdaptiveLoop(AbstractLoop):
                 "`t0`, `t1` and `saveat` as numbers, and no tolerances. Elsewhere choose with `memory` or `segments`."
             )
         if budget.segments is not None:
-            slots = max(16, _power_of_two(budget.segments))
+            slots = max(choices().checkpoints.at_least, _power_of_two(budget.segments))
             return dataclasses.replace(self, lanes=lanes, slots=slots)
-        members = lanes.count or 1
-        if members * 1024 * state_bytes <= LIKE_ONE_AT_MOST and shapes_are_those_of_one():
+        table, members = choices().checkpoints, lanes.count or 1
+        if members * table.records_at_most * state_bytes <= table.like_one_at_most and shapes_are_those_of_one():
             members = 1
         size = 2 * state_bytes * members * parts_of_members()
-        slots = _power_of_two(min(budget.memory, ZEROED_AT_MOST) / size) // 2
+        slots = _power_of_two(min(budget.memory, table.zeroed_at_most) / size) // 2
         if self.integrator.stepper.use_full_budget(state_bytes):
-            most = _OF_DEAR_STEPS if _OF_DEAR_STEPS * size > ZEROED_AT_MOST else 2 * _OF_DEAR_STEPS
+            most = table.expensive_records
+            most *= 1 if most * size > table.zeroed_at_most else 2
             slots = max(slots, min(_power_of_two(budget.memory / size) // 2, most))
-        most = 1024  # for one member too: see `Buffers.columns`
-        slots = max(16, min(most, slots, _power_of_two(self.max_steps)))
+        most = table.records_at_most  # for one member too: see `Buffers.columns`
+        slots = max(table.at_least, min(most, slots, _power_of_two(self.max_steps)))
         return dataclasses.replace(self, lanes=lanes, slots=slots)
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
@@ -290,7 +280,7 @@ class AdaptiveLoop(AbstractLoop):
         """
         stepper, axes = self.integrator.stepper, self.integrator.collective.axes
         y = y0.saved.y if isinstance(y0, EventState) else y0
-        many = fewest(stepper) if isinstance(stepper, WithEvents) else _MANY
+        many = fewest(stepper) if isinstance(stepper, WithEvents) else choices().loops.two_steps_from
         if self.lanes.count is None or self.lanes.count < many or axes or default_platform() != "cpu":
             return 1
         if isinstance(stepper, WithEvents):
@@ -300,7 +290,7 @@ class AdaptiveLoop(AbstractLoop):
         if stepper.evaluations <= 0 or stepper.use_full_budget(0):
             return 1
         work = stepper.evaluations * work_of_field(self.integrator.field, y, operands)
-        return 2 if work <= _SHORT else 1
+        return 2 if work <= choices().loops.two_steps_work_at_most else 1
 
     def _run_free(
         self, first: tuple[Array, State, StepRecords | None], y0: PyTree, operands: Operands, saves: Saves
@@ -348,7 +338,7 @@ class AdaptiveLoop(AbstractLoop):
         stepping, lanes = self.stepping, self.lanes
         vjp = StepVjp.of(stepping, operands, differentiable, saves is not None)
         slots = jax.tree.leaves(residuals.step_records)[0].shape[0]
-        checkpoints = max(16, min(slots // 4, _power_of_two(self.max_steps) // slots))
+        checkpoints = max(choices().checkpoints.at_least, min(slots // 4, _power_of_two(self.max_steps) // slots))
         recomputation = Recomputation(stepping, operands, saves, slots, checkpoints)
         y0 = stepping.enter(residuals.y0)
         kept = None if cotangent.kept is None else stepping.enter(cotangent.kept)

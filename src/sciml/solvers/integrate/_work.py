@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from ..._choices import choices
 from ..._jax._jaxprs import program_called
 from ..._jax._vma import struct, vma_of
 from ...kernels._lanes import is_value
@@ -14,9 +15,6 @@ from ..terms._field import AbstractField
 from ._integrator import Operands
 
 _SLOW = {"tanh", "exp", "log", "logistic", "sin", "cos", "erf", "pow", "sqrt", "rsqrt", "log1p", "expm1", "exp2"}
-
-_LONG = 10_000
-"""What a loop or a branch counts for each number of its results, whatever it does: it is no short formula."""
 
 
 def work_of_field(field: AbstractField, y: PyTree, operands: Operands) -> float:
@@ -54,7 +52,7 @@ def _operations(jaxpr: Any) -> float:
             (contracted, _), _ = eqn.params["dimension_numbers"]
             total += 2 * size * float(np.prod([eqn.invars[0].aval.shape[i] for i in contracted]))
         elif eqn.primitive.name in ("scan", "while", "cond"):
-            total += _LONG * size
+            total += choices().loops.branch_work * size
         else:
             total += size * (20 if eqn.primitive.name in _SLOW else 1)
     return total

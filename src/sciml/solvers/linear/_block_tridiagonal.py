@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from ..._choices import choices
 from ..._jax._largest import largest
 from ..._jax._loops import scan
 from ..._jax._vma import match
@@ -42,13 +43,6 @@ from ._structure import AbstractStructure, products, taken
 #
 # Source:
 #     R. W. Hockney, C. R. Jesshope, Parallel Computers, Adam Hilger, 1981.
-_COLUMNS = 100
-"""So many columns there are at least: of fewer blocks a loop is as fast, and compiles in a fraction of the time."""
-
-_ROUNDS, _ROUNDS_OF_LARGE_BLOCKS = 5, 3
-"""Of the first kind at most: each is compiled for itself, which takes long where blocks are large."""
-
-_LARGE_BLOCKS = 4
 
 
 class Bands(NamedTuple):
@@ -110,8 +104,10 @@ def rows_for(blocks: int, size: int) -> int:
         blocks: How many blocks there are on the diagonal.
         size: How many rows a block has.
     """
-    most = _ROUNDS_OF_LARGE_BLOCKS if size >= _LARGE_BLOCKS else _ROUNDS
-    return 2 ** min(most, max(0, int(math.log2(blocks / _COLUMNS))))
+    table = choices().linear
+    large = size >= table.cyclic_large_from
+    most = table.cyclic_large_rounds_at_most if large else table.cyclic_rounds_at_most
+    return 2 ** min(most, max(0, int(math.log2(blocks / table.cyclic_columns_at_least))))
 
 
 def reduced(bands: Bands) -> Reduced:

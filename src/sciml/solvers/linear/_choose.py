@@ -8,56 +8,25 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._choices import choices
 from ._block_tridiagonal import BlockTridiagonal
 from ._blocks import Blocks
 from ._colouring import colour
 from ._dense import DenseMatrix
 from ._dependencies import pattern_of
-from ._incomplete_lu import MOST_COLOURS, IncompleteLU, groups_of
+from ._incomplete_lu import IncompleteLU, groups_of
 from ._iterative import Iteration, Iterative, iteration_of
 from ._preconditioners import AbstractPreconditioner, Unknowns
 from ._sparse import SparseArray, csgraph, sp
 from ._structure import AbstractStructure
 from ._wide_band import WideBand
-from ._written_out import SMALL, SPARSE, WrittenOut, few_products
-
-_WIDEST = 12
-"""Bands of more entries on each side of the diagonal are eliminated by blocks one after another, not all at once."""
-
-_OF_A_WIDE_BAND = 5
-"""How many times longer than wide such a band has to be; else the matrix is taken for a dense one."""
-
-_LARGE = 200
-"""How many unknowns such a band has to have: smaller matrices are quicker as dense ones."""
-
-FIELDS_FROM = 600
-"""From so many unknowns on fields may be left to an iteration by methods that say how closely systems are to be solved:
-`python -m benchmarks stiff_fields` has fields of both kinds."""
-
-LARGE_FROM = 4000
-"""From so many unknowns on all methods may choose one."""
-
-_MOST_WORK = 2e8
-"""Of a factorisation, in unknowns times the square of a band: six times that are its operations, a second or so. Of
-fields that are to be solved to no more than the tolerances any work is more than an iteration's."""
-
-_MOST_OF_A_ROW = 64
-"""So many entries a row may have on average for a matrix that is left to an iteration."""
+from ._written_out import WrittenOut, few_products
 
 _RTOL = 1e-6
 """Where the tolerances of steps are not known, such an iteration ends at this relative residual."""
 
 _OF_CORRECTIONS = 1e-2
 """Where these are known, and systems are those of corrections, it ends at this relative residual, measured by them."""
-
-_RESTART, _MOST_PRODUCTS = 30, 300
-"""It keeps so many vectors, and multiplies so often at most."""
-
-_FIRST = 60
-"""So many products without a preconditioner are tried before: one costs about as many as are needed to make one."""
-
-_BLOCKS_IN_A_BAND = 6
-"""A band has to have so many blocks to be eliminated as one."""
 
 
 @dataclass(frozen=True)
@@ -110,14 +79,14 @@ def structure_of(
     n = x.shape[0]
     if choice.solver is not None:
         return _iterative(slope, x, mass, choice, unknowns)
-    pivot = mass is not None
+    pivot, table = mass is not None, choices().linear
     half = jnp.finfo(x.dtype).bits < 32  # in which no library factorises matrices
-    if choice.by_library and n <= SPARSE and not half:
+    if choice.by_library and n <= table.sparse_at_most and not half:
         return DenseMatrix(np.eye(n) if mass is None else mass)
-    if n <= (SPARSE if half else SMALL):
+    if n <= (table.sparse_at_most if half else table.small_at_most):
         return WrittenOut(np.eye(n) if mass is None else mass, pivot)
     pattern = pattern_of(slope, x)
-    if n <= SPARSE and not pivot and pattern is not None and few_products(pattern.toarray()):
+    if n <= table.sparse_at_most and not pivot and pattern is not None and few_products(pattern.toarray()):
         return WrittenOut(np.eye(n), pivot, pattern.toarray())
     if pattern is None:
         return DenseMatrix(np.eye(n) if mass is None else mass)
@@ -128,26 +97,26 @@ def structure_of(
 
 def _of_large_pattern(pattern: SparseArray, mass: SparseArray, choice: LinearChoice) -> AbstractStructure:
     """Returns the structure of large matrices, an iteration where a factorisation would cost far more."""
-    n = pattern.shape[0]
+    n, table, krylov = pattern.shape[0], choices().linear, choices().krylov
     order = csgraph.reverse_cuthill_mckee(sp.csr_matrix(sp.csr_array(pattern + pattern.T)), True)
     width = min(_width(pattern, np.arange(n)), _width(pattern, order))
     count, labels = csgraph.connected_components(sp.csr_array(pattern + pattern.T), directed=False)
-    in_blocks = count > 1 and np.bincount(labels).max() <= SMALL
-    if in_blocks or width <= _WIDEST or pattern.nnz > _MOST_OF_A_ROW * n:
+    in_blocks = count > 1 and np.bincount(labels).max() <= table.small_at_most
+    if in_blocks or width <= table.band_at_most or pattern.nnz > table.row_entries_at_most * n:
         return structure_of_pattern(pattern, mass, False)
     # of a field, neighbours are linked both ways, and bands are far longer than wide
-    of_field = width * _OF_A_WIDE_BAND <= n and not (pattern != pattern.T).nnz
+    of_field = width * table.wide_band_lengths <= n and not (pattern != pattern.T).nnz
     loosely = choice.step is not None or choice.by_tolerances
-    if not (of_field and loosely) and min(width, n / 6) ** 2 * n < _MOST_WORK:
+    if not (of_field and loosely) and min(width, n / 6) ** 2 * n < table.factorisation_at_most:
         return structure_of_pattern(pattern, mass, False)
     groups = groups_of(pattern, mass)
-    if groups.max() >= MOST_COLOURS:
+    if groups.max() >= table.colours_at_most:
         return structure_of_pattern(pattern, mass, False)
     near = IncompleteLU(colour(pattern, np.arange(n)), mass, groups)
     rtol = _RTOL if choice.step is None else 1.0
     by_weights = _OF_CORRECTIONS if choice.by_tolerances else None
-    iteration = Iteration(_RESTART, rtol, 0.0, _MOST_PRODUCTS, choice.step, by_weights)
-    return Iterative(n, iteration, None, near, Iteration(0, rtol, 0.0, _FIRST))
+    iteration = Iteration(krylov.vectors, rtol, 0.0, krylov.products_at_most, choice.step, by_weights)
+    return Iterative(n, iteration, None, near, Iteration(0, rtol, 0.0, krylov.products_without))
 
 
 def _iterative(
@@ -174,20 +143,20 @@ def _iterative(
 
 def structure_of_pattern(pattern: SparseArray, mass: SparseArray, pivot: bool) -> AbstractStructure:
     """Returns the structure of matrices whose Jacobian has entries where `pattern` is true."""
-    n = pattern.shape[0]
+    n, table = pattern.shape[0], choices().linear
     present = sp.csr_array(mass.astype(bool) + pattern)
     linked = sp.csr_array(present + present.T)
     count, labels = csgraph.connected_components(linked, directed=False)
-    if count > 1 and np.bincount(labels).max() <= SMALL:
+    if count > 1 and np.bincount(labels).max() <= table.small_at_most:
         return Blocks(labels, colour(pattern, np.arange(n)), mass, pivot)
     order = min(
         (np.arange(n), csgraph.reverse_cuthill_mckee(sp.csr_matrix(linked), True)), key=lambda o: _width(linked, o)
     )
     width = _width(linked, order)
     colouring = colour(pattern, order)
-    if not pivot and width <= _WIDEST and n >= _BLOCKS_IN_A_BAND * width:
+    if not pivot and width <= table.band_at_most and n >= table.band_blocks_at_least * width:
         return BlockTridiagonal(order, max(width, 1), colouring, mass)
-    if not pivot and width * _OF_A_WIDE_BAND <= n and n >= _LARGE:
+    if not pivot and width * table.wide_band_lengths <= n and n >= table.wide_band_from:
         return WideBand(order, width, colouring, mass)
     return DenseMatrix(mass.toarray(), colouring if len(colouring.directions) < n // 2 else None)
 

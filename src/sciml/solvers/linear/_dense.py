@@ -8,13 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from ..._choices import choices
 from ..._jax._vma import match
 from ._colouring import Colouring
 from ._entries import Entries, entries_of
 from ._structure import AbstractStructure, DerivativeAlong, products
-
-_MANY = 48
-"""From so many directions on it is looked whether entries are cheaper one by one."""
 
 
 class LapackFactors(NamedTuple):
@@ -53,7 +51,7 @@ class DenseMatrix(AbstractStructure):
     def entries(self, function: Callable[[Array], Array], x: Float[Array, " n"]) -> Entries | None:
         """Returns the entries of the Jacobian of a function one by one, where that is cheaper than along directions."""
         directions = self.size if self.colouring is None else len(self.colouring.directions)
-        return None if directions < _MANY else entries_of(function, x, directions)
+        return None if directions < choices().linear.entries_from else entries_of(function, x, directions)
 
     def factorise(self, matrix: Array) -> LapackFactors:
         """Returns the factors of a matrix."""

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array
 
 from ..._checks import concrete
+from ..._choices import choices
 from ..._jax._jaxprs import is_literal, program_called, run_equation, scan_counts
 from ..._jax._shards import on_no_mesh, traced_on_no_mesh
 from ...kernels._lanes._data_movement import MOVEMENTS, moved_by_index, places_of_updates
@@ -29,10 +30,6 @@ Rows: TypeAlias = SparseArray | None
 
 _ALONG_AXES = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")
 _ALONG_AXIS = ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
-_MOST_ENTRIES = 20_000_000
-_MOST_UNROLLED = 64  # iterations of a scan whose elements are kept apart
-_MOST_ROUNDS = 12  # of a loop until what its carry depends on stays the same
-_MOST_KNOWN = 1_000_000  # elements of a constant
 
 
 class NoPattern(Exception):
@@ -95,7 +92,7 @@ class _Reader:
             for v, result in zip(eqn.outvars, results, strict=True):
                 if result.rows is not None and (not _differentiable(v.aval) or not result.rows.nnz):
                     result = _Value(result.shape, None, result.known)
-                if result.rows is not None and result.rows.nnz > _MOST_ENTRIES:
+                if result.rows is not None and result.rows.nnz > choices().linear.pattern_entries_at_most:
                     raise NoPattern
                 env[v] = result
         return [read(v) for v in jaxpr.outvars]
@@ -123,7 +120,8 @@ class _Reader:
     def _independent(self, eqn: Any, values: list[_Value], debug_info: Any) -> list[_Value]:
         """Results that depend on nothing; integers are computed, since they may be places of elements."""
         outs = [v.aval for v in eqn.outvars]
-        known = all(v.known is not None for v in values) and all(math.prod(v.shape) <= _MOST_KNOWN for v in outs)
+        most = choices().linear.pattern_known_at_most
+        known = all(v.known is not None for v in values) and all(math.prod(v.shape) <= most for v in outs)
         moves = eqn.primitive.name in MOVEMENTS and eqn.primitive.name != "pad"
         known = known and eqn.primitive.name != "axis_index"  # which differs from device to device
         if not known or eqn.effects or (any(map(_differentiable, outs)) and not moves):
@@ -175,7 +173,7 @@ class _Reader:
         for value in values:
             if value.rows is not None:
                 total = total + sp.csr_array(np.ones((1, value.size), bool)) @ value.rows
-        if total.nnz * math.prod(shape) > _MOST_ENTRIES:
+        if total.nnz * math.prod(shape) > choices().linear.pattern_entries_at_most:
             raise NoPattern
         return _Value(shape, total[np.zeros(math.prod(shape), np.int64)])
 
@@ -295,7 +293,7 @@ class _Reader:
     def _until_same(self, body: Callable[[list[_Value]], list[_Value]], carry: list[_Value]) -> list[_Value]:
         """What a loop's carry can depend on after any number of iterations."""
         carry = [_Value(v.shape, v.rows) for v in carry]  # numbers change
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(choices().linear.pattern_rounds_at_most):
             new = [self._either(pair) for pair in zip(carry, body(carry))]
             if [self.full(v).nnz for v in new] == [self.full(v).nnz for v in carry]:
                 return new
@@ -310,7 +308,7 @@ class _Reader:
         def at(parts):
             return lambda carry: self.run(body.jaxpr, body.consts, [*fixed, *carry, *parts])
 
-        if length > _MOST_UNROLLED:
+        if length > choices().linear.pattern_unrolled_at_most:
             parts = [_Value(x.shape[1:], None if x.rows is None else self._reduced(x, (0,))) for x in xs]
             carry = self._until_same(lambda carry: at(parts)(carry)[:count], carry)
             ys = at(parts)(carry)[count:]
@@ -346,7 +344,8 @@ class _Reader:
 
 
 def _constant(x: Any) -> _Value:
-    known = concrete(x) and not jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended) and np.size(x) <= _MOST_KNOWN
+    small = np.size(x) <= choices().linear.pattern_known_at_most
+    known = small and concrete(x) and not jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended)
     return _Value(np.shape(x), None, np.asarray(x) if known else None)
 
 

@@ -17,16 +17,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._checks import concrete
+from ..._choices import choices
 from ..._jax._jaxprs import is_literal, program_called, run_equation
 from ..._jax._shards import on_no_mesh
 from ...kernels._lanes._data_movement import MOVEMENTS, places_of_updates
 from ...kernels._lanes._elementwise import IDENTITIES
-
-_MOST = 5_000_000
-"""Terms of all values together; with more the program would take long to read."""
-
-_COST = 8
-"""How many operations of the program a term costs: it is read, multiplied and added at a place of its own."""
 
 
 class Entries(NamedTuple):
@@ -55,7 +50,8 @@ def entries_of(
     follower = _Follower(x)
     try:
         (out,) = follower.run(closed.jaxpr, closed.consts, [x, follower.identity])
-        if not isinstance(out, _Sums) or follower.terms * _COST > follower.work * directions:
+        work = follower.terms * choices().linear.entries_term_work
+        if not isinstance(out, _Sums) or work > follower.work * directions:
             return None
     except _NotFollowed:
         return None
@@ -154,7 +150,7 @@ class _Follower:
         rule = getattr(self, f"_{name.replace('-', '_')}", None)
         found = [rule(eqn, *values)] if rule is not None else self._moved(eqn, values)
         self.terms += sum(t.rows.size for value in found if isinstance(value, _Sums) for t in value.terms)
-        if self.terms > _MOST:
+        if self.terms > choices().linear.entries_terms_at_most:
             raise _NotFollowed
         return found
 

@@ -20,9 +20,6 @@ from ._colouring import Colouring
 from ._sparse import SparseArray, sp
 from ._structure import AbstractStructure, products
 
-MOST_COLOURS = 40
-"""With more, which unknowns that are all linked with one another need, the program would be long."""
-
 
 class _Part(NamedTuple):
     """Entries of a triangle by the rows of one colour, or of a transposed triangle by its columns.

@@ -3,17 +3,16 @@
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..._choices import choices
 from ..._jax._vma import match
 from ._written_out import factorised, substituted
-
-_WRITTEN_OUT = 3
-"""Blocks of up to this many rows are inverted entry by entry."""
 
 
 def inverse_of_blocks(a: Array) -> Array:
     """Returns the inverses of blocks, of shape `(size, size, *blocks)`, by elimination with exchanges of rows."""
     flat = a.reshape(*a.shape[:2], -1)
-    return (_inverse_written_out if a.shape[0] <= _WRITTEN_OUT else _inverse_by_rows)(flat).reshape(a.shape)
+    small = a.shape[0] <= choices().linear.inverse_at_most
+    return (_inverse_written_out if small else _inverse_by_rows)(flat).reshape(a.shape)
 
 
 def _inverse_written_out(a: Array) -> Array:

@@ -23,13 +23,14 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ..._choices import choices
 from ..._jax._loops import while_loop
 from ..._jax._promoted import run_program
 from ..._jax._vma import match
 from ._krylov_iterations import bicgstab_round, gmres_round, solved_by
 from ._structure import AbstractStructure
 
-SHARE = 1e-3
+SHARE_OF_STAGE = 1e-3
 """The residual of a stage may be so large a part of what the step's error may be: the stages of a method depend on one
 another by coefficients of up to some hundreds."""
 
@@ -39,12 +40,6 @@ _DIGITS = 0.7
 _OF_REFINED = 1e-3
 """Where solutions are refined until they no longer change, so large a part may be left each time. Where a matrix has
 large entries, rounding may not allow a far smaller one."""
-
-_RESTART = 30
-"""So many vectors GMRES keeps where it goes on for BiCGSTAB."""
-
-_MOST = 300
-"""Products with the Jacobian for one system where `max_steps` is not given."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +70,7 @@ class Iteration:
     @property
     def other(self) -> "Iteration":
         """The other kind, for what it does not solve."""
-        return dataclasses.replace(self, restart=0 if self.restart else _RESTART)
+        return dataclasses.replace(self, restart=0 if self.restart else choices().krylov.vectors)
 
     def run(self, *arguments: Any) -> tuple[Array, Bool[Array, ""]]:
         """Solves a system; see `solved_by`."""
@@ -92,7 +87,7 @@ def iteration_of(linear_solver: Any, step: tuple[float, float] | None, relative:
         step: The tolerances of the steps, or None.
         relative: Whether its absolute tolerance counts for nothing.
     """
-    most = _MOST if linear_solver.max_steps is None else int(linear_solver.max_steps)
+    most = choices().krylov.products_at_most if linear_solver.max_steps is None else int(linear_solver.max_steps)
     restart = int(linear_solver.restart) if isinstance(linear_solver, lx.GMRES) else 0
     atol = 0.0 if relative else float(linear_solver.atol)
     return Iteration(restart, float(linear_solver.rtol), atol, most, step)
@@ -301,7 +296,7 @@ class Iterative(AbstractStructure):
         if matrix.weights is not None and iteration.by_weights is not None:
             return iteration.by_weights * size
         own = iteration.rtol * size + iteration.atol * jnp.sqrt(jnp.sum(weights * weights))
-        return jnp.maximum(own if matrix.weights is None else jnp.minimum(own, SHARE), 4 * eps * size)
+        return jnp.maximum(own if matrix.weights is None else jnp.minimum(own, SHARE_OF_STAGE), 4 * eps * size)
 
     @property
     def words(self) -> str:

@@ -11,13 +11,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..._checks import check_function
+from ..._choices import choices
 from ..._types import Y
 from ._blocks import Blocks
 from ._colouring import Colouring, colour
-from ._incomplete_lu import MOST_COLOURS, IncompleteLU, groups_of
+from ._incomplete_lu import IncompleteLU, groups_of
 from ._sparse import SparseArray, sp
 from ._structure import AbstractStructure
-from ._written_out import SMALL
 
 
 class Unknowns(NamedTuple):
@@ -107,9 +107,9 @@ class BlockJacobi(AbstractPreconditioner):
                 )
             labels = np.tile(np.asarray(self.blocks), n // len(self.blocks))
         labels = np.unique(labels, return_inverse=True)[1].reshape(-1)
-        largest = np.bincount(labels).max()
-        if largest > 2 * SMALL:
-            raise ValueError(f"`BlockJacobi` has blocks of up to {SMALL} unknowns, but one has {largest}.")
+        largest, most = np.bincount(labels).max(), choices().linear.small_at_most
+        if largest > 2 * most:
+            raise ValueError(f"`BlockJacobi` has blocks of up to {most} unknowns, but one has {largest}.")
         colouring = colour(pattern, np.arange(n))
         own = _within(pattern, labels)
         pivot = bool((mass != sp.eye_array(n, format="csr")).nnz)
@@ -149,11 +149,11 @@ class ILU0(AbstractPreconditioner):
     def near(self, pattern: SparseArray, mass: SparseArray, unknowns: Unknowns) -> AbstractStructure:
         """Returns the factorisation."""
         del unknowns
-        groups = groups_of(pattern, mass)
-        if (count := int(groups.max()) + 1) > MOST_COLOURS:
+        groups, most = groups_of(pattern, mass), choices().linear.colours_at_most
+        if (count := int(groups.max()) + 1) > most:
             raise ValueError(
                 f"`preconditioner=ILU0()` would have to eliminate {count} groups of unknowns one after another, more "
-                f"than {MOST_COLOURS}, since so many are linked with one another: take `BlockJacobi()`, or leave out "
+                f"than {most}, since so many are linked with one another: take `BlockJacobi()`, or leave out "
                 "`linear_solver` for a dense matrix."
             )
         return IncompleteLU(colour(pattern, np.arange(pattern.shape[0])), mass, groups)
@@ -243,7 +243,7 @@ def points_of(y: Y) -> np.ndarray:
     """Returns at which point each number of a state is; see `BlockJacobi`."""
     leaves = jax.tree.leaves(y)
     shapes = {x.shape for x in leaves}
-    if len(shapes) == 1 and len(leaves) > 1 and len(leaves) <= SMALL:
+    if len(shapes) == 1 and len(leaves) > 1 and len(leaves) <= choices().linear.small_at_most:
         places = [np.arange(x.size) for x in leaves]
     else:
         places, start = [], 0
@@ -257,7 +257,7 @@ def points_of(y: Y) -> np.ndarray:
 
 def _points_of_array(shape: Sequence[int]) -> np.ndarray:
     size = int(np.prod(shape))
-    if len(shape) < 2 or not 1 < min(shape) <= SMALL or min(shape) == max(shape):
+    if len(shape) < 2 or not 1 < min(shape) <= choices().linear.small_at_most or min(shape) == max(shape):
         return np.arange(size)
     axis = int(np.argmin(shape))
     rest = [n for i, n in enumerate(shape) if i != axis]

@@ -13,12 +13,10 @@ import jax.extend as jex
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._choices import choices
 from ..._jax._barrier import apart_for_one
 from ..._jax._jaxprs import is_literal, program_called, run_equation
 from ..._jax._vma import typed_sharding
-
-_MOST, _LEAST = 16, 32
-"""In so many parts at most, each of so many numbers at least: with fewer a barrier takes as long as it saves."""
 
 _CALLS = {"jit", "pjit", "closed_call", "core_call", "eval_jaxpr"}
 _MOVES = {"reshape", "squeeze", "slice", "unstack", "split"}
@@ -86,7 +84,7 @@ def _lengths(read: list[_Part], size: int) -> tuple[int, ...] | None:
     """Returns the lengths of the parts that are read and of what lies between; None where they are no such parts."""
     cuts, last = [0], (0, 0)
     for places in sorted((part.places.reshape(-1) for part in read), key=lambda places: places[:1].tolist()):
-        if places.size < _LEAST or np.any(np.diff(places) != 1):
+        if places.size < choices().linear.part_from or np.any(np.diff(places) != 1):
             return None
         part = int(places[0]), int(places[-1]) + 1
         if part != last:
@@ -95,7 +93,7 @@ def _lengths(read: list[_Part], size: int) -> tuple[int, ...] | None:
             cuts += part
             last = part
     lengths = tuple(int(length) for length in np.diff([*cuts, size]) if length)
-    return lengths if 2 <= len(lengths) <= _MOST else None
+    return lengths if 2 <= len(lengths) <= choices().linear.parts_at_most else None
 
 
 def _run(jaxpr: jex.core.Jaxpr, consts: Iterable, inputs: Iterable, taken: Callable, compute: Callable) -> list:

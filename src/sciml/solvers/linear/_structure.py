@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ..._choices import choices
 from ..._jax._loops import scan
 from ..._jax._vma import match
 
@@ -113,15 +114,11 @@ def solve(structure: AbstractStructure, matrix: PyTree, factors: PyTree, b: Floa
     return structure.solve(matrix, factors, b)
 
 
-_AT_ONCE = 2**16
-"""Directions of so many numbers in all are taken at once, and sixteen at least: with a thousand unknowns and reactions
-between them all directions at once are hundreds of megabytes for each operation of the field."""
-
-
 def products(along: Callable[[Array], Array], x: Float[Array, " n"], directions: np.ndarray) -> Any:
     """Returns the derivatives along directions, the rows of an array, as its columns."""
     count, n = directions.shape
-    together = max(16, _AT_ONCE // n)
+    table = choices().linear
+    together = max(table.directions_at_least, table.directions_at_once // n)
     if count <= 2 * together:
         return jax.vmap(along, out_axes=1)(match(jnp.asarray(directions, x.dtype), x))
     rounds = -(-count // together)

@@ -13,17 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from ..._choices import choices
 from ..._jax._vma import match
 from ._structure import AbstractStructure
-
-SMALL = 8
-"""Matrices of up to this many rows are written out, whatever their entries."""
-
-SPARSE = 16
-"""And of up to this many if few of their entries are not zero."""
-
-_MOST_PRODUCTS = 700
-"""As many as a full matrix of eight rows takes; with twice as many a gradient compiles for half a minute."""
 
 
 def few_products(present: np.ndarray) -> bool:
@@ -39,7 +31,7 @@ def few_products(present: np.ndarray) -> bool:
         right = np.flatnonzero(filled[k, k + 1 :]) + k + 1
         filled[np.ix_(below, right)] = True
         products += below.size * (1 + right.size)
-    return products + 8 * int(filled.sum()) <= _MOST_PRODUCTS
+    return products + 8 * int(filled.sum()) <= choices().linear.written_out_products_at_most
 
 
 Entries = list[list[Array | None]]

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from ..._choices import choices
 from ..._interfaces._field_noise import AbstractFieldNoise
 from ..._interfaces._stochastic import AbstractStochastic
 from ..._jax._jaxprs import depend_on
@@ -24,9 +25,6 @@ from ..terms._field import AbstractField, check_like, literals_as_arrays
 from ..terms._split_field import BoundSplitField, SplitField, close_split_field
 from ._brownian import AbstractBrownian
 from ._increment import Increment, NoiseShape
-
-_LARGE = 1024
-"""From how many numbers on they are drawn once: XLA would draw them again for each use."""
 
 
 class ModelWithNoise(eqx.Module):
@@ -242,7 +240,7 @@ def close_noise(
     def increment(model, args, t, h):
         del args
         numbers, areas = model.path.over(t, h, shape.count, shape.dtype, with_area)
-        if shape.count >= _LARGE:
+        if shape.count >= choices().fields.barrier_from:
             numbers, areas = stage_barrier((numbers, areas), t)
         shaped = Increment(shape.shaped(numbers), None if areas is None else shape.shaped(areas))
         noise = model.model.noise

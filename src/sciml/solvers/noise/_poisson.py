@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-FEW = 10.0
+SUMMED_UP_TO = 10.0
 """The mean up to which the law is summed up."""
 
 _MOST_OF_FEW = 32
@@ -42,9 +42,9 @@ def poisson(mean: Float[Array, "..."], uniform: Float[Array, "..."]) -> Float[Ar
         mean: The means, not negative.
         uniform: Numbers between 0 and 1, neither of them included, of the shape and dtype of the means.
     """
-    small = mean < FEW
+    small = mean < SUMMED_UP_TO
     few = _by_sums(jnp.where(small, mean, jnp.zeros_like(mean)), uniform)
-    return jnp.where(small, few, _by_expansion(jnp.where(small, jnp.full_like(mean, FEW), mean), uniform))
+    return jnp.where(small, few, _by_expansion(jnp.where(small, jnp.full_like(mean, SUMMED_UP_TO), mean), uniform))
 
 
 def _by_sums(mean: Array, uniform: Array) -> Array:

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..._checks import concrete
+from ..._choices import choices
 from ..._jax._jaxprs import program_called, programs_within
 from ..._jax._platform import default_platform
 from ..._jax._promoted import as_promoted_function
@@ -38,22 +39,14 @@ _MESSAGES = {"all_to_all", "ppermute"}
 _RULES = {"custom_jvp_call", "custom_vjp_call"}
 """Functions of `jax.custom_jvp` and `jax.custom_vjp`."""
 
-_LONG = 300
-"""So many operations take longer to compile once more than a loop around them costs."""
-
-_PLACES = 2**20
-"""So many whole numbers may be constants of a program."""
-
-_LARGE = 1024
-"""A number of elements that takes longer to compute again than a conditional."""
-
 
 def reads_neighbours(jaxpr: jex.core.Jaxpr) -> bool:
     """Returns whether a program moves elements of large arrays to other places, or asks other devices."""
+    large = choices().fields.barrier_from
     for eqn in jaxpr.eqns:
         if eqn.primitive.name in _MESSAGES:
             return True
-        if eqn.primitive.name in _MOVES and any(getattr(v.aval, "size", 0) >= _LARGE for v in eqn.outvars):
+        if eqn.primitive.name in _MOVES and any(getattr(v.aval, "size", 0) >= large for v in eqn.outvars):
             return True
         subs = [getattr(p, "jaxpr", p) for p in eqn.params.values()]
         if any(reads_neighbours(sub) for sub in subs if isinstance(sub, jex.core.Jaxpr)):
@@ -181,7 +174,8 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
     apart = stages > 1 and program.reads_neighbours
     with_barriers = stage_barrier if apart else lambda tree, t: tree
     # nothing is fused across the barriers of the CPU, so a loop loses nothing there
-    long = apart and default_platform() == "cpu" and program.size >= _LONG and not program.has_kernels
+    many = program.size >= choices().fields.stages_in_loop_from
+    long = apart and default_platform() == "cpu" and many and not program.has_kernels
     # what the model holds and does not read is no operand: its cotangent, zero, would be carried through every loop
     kinds, used = program.last_inputs(len(parameters))
     count = sum(used)
@@ -283,7 +277,9 @@ def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Progr
     closed = read_before_written(closed)
     # traced values, over which rules must not close, and large arrays, which would be constants of the program; but not
     # whole numbers, which may be places of elements and say what depends on what
-    hoisted = [not concrete(c) or np.size(c) > (_PLACES if _whole(c) else 128) for c in closed.consts]
+    table = choices().fields
+    most = [table.whole_constants_at_most if _whole(c) else table.constants_at_most for c in closed.consts]
+    hoisted = [not concrete(c) or np.size(c) > size for c, size in zip(closed.consts, most)]
     # what the model closes over and the same on all devices is promoted with the other operands
     promoted = any(vma_of(c) != vma_of((arguments, closed.consts)) for c in closed.consts)
     consts = [jnp.asarray(c) for c, h in zip(closed.consts, hoisted) if h]

@@ -7,13 +7,11 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..._choices import choices
 from ..._jax._loops import scan
 from ._coarsening import AbstractCoarsening, AbstractTransfer, axes_to_coarsen, prolong, restrict
 from ._couplings import AbstractCouplings
 from ._smoothers import AbstractSmoother
-
-DIRECT = 64
-"""The largest number of unknowns that are solved for directly, by the inverse of their matrix."""
 
 
 class Level(eqx.Module):
@@ -67,8 +65,8 @@ def build(
         smoother: The smoother of all levels.
         singular: Whether the constants are its kernel.
     """
-    levels, operator = [], finest
-    while _size(operator.shape) > DIRECT and (axes := axes_to_coarsen(operator.shape, spacing)):
+    levels, operator, direct = [], finest, choices().elliptic.direct_at_most
+    while _size(operator.shape) > direct and (axes := axes_to_coarsen(operator.shape, spacing)):
         coarse, transfers = coarsening.coarsen(operator, axes)
         levels.append(Level(operator, smoother.prepare(operator), transfers))
         spacing = tuple(2 * h if axis in axes else h for axis, h in enumerate(spacing))

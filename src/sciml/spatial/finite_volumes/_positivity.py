@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from ..._interfaces._conservation_law import AbstractConservationLaw, over_components
 from ..._jax._barrier import held_back
 
-_SHARE = 1e-6
+_SHARE_OF_CELL = 1e-6
 """Below which share of its value in the cell nothing positive falls, unless Rusanov's flux takes it there."""
 
 
@@ -77,7 +77,7 @@ class PositivityLimiter(eqx.Module):
         share, parts = None, (tuple(cell), tuple(face)) if law.positive_components else ()
         for number in law.positive_components:
             here, there = (part[number] for part in parts)
-            least = _SHARE * here
+            least = _SHARE_OF_CELL * here
             low = there < least
             room = jnp.where(low, here - there, jnp.ones_like(here))
             one = jnp.where(low, (here - least) / room, jnp.ones_like(here))
@@ -111,7 +111,7 @@ class PositivityLimiter(eqx.Module):
             share, step = jnp.ones_like(kept), slowness * moved
             reached = law.positive(lower.state - step)[number], law.positive(upper.state + step)[number]
             for now, there, sure in zip(here, reached, surely):
-                least = jnp.minimum(_SHARE * now[number], sure[number])
+                least = jnp.minimum(_SHARE_OF_CELL * now[number], sure[number])
                 low = there < least
                 room = jnp.where(low, sure[number] - there, jnp.ones_like(there))
                 share = jnp.minimum(share, jnp.where(low, (sure[number] - least) / room, jnp.ones_like(there)))

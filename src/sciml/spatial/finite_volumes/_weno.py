@@ -25,7 +25,7 @@ _SECOND = (-5 / 48, 39 / 48, -34 / 48, -34 / 48, 39 / 48, -5 / 48)
 _FOURTH = (0.5, -1.5, 1.0, 1.0, -1.5, 0.5)
 _CORRECTION = tuple(-a / 24 + 7 * b / 5760 for a, b in zip(_SECOND, _FOURTH))
 
-_LEAST = 1e-12
+_LEAST_SMOOTHNESS = 1e-12
 """What is added to the smoothness, in units of the squares of the values: a jump of a millionth is none."""
 
 
@@ -42,7 +42,7 @@ def floor_of(cells: Sequence[Array]) -> Array:
     r"""Returns what is added to each $\beta$, so that rounding of a constant field does not count as its shape."""
     squares = [cell**2 for cell in cells]
     # and what has no shape at all does not divide by zero, nor do derivatives by the square of that
-    return _LEAST * sum(squares[1:], squares[0]) + 1e3 * float(jnp.finfo(cells[0].dtype).tiny) ** 0.5
+    return _LEAST_SMOOTHNESS * sum(squares[1:], squares[0]) + 1e3 * float(jnp.finfo(cells[0].dtype).tiny) ** 0.5
 
 
 def mean(values: Sequence[Array], weights: Sequence[Array]) -> Array:

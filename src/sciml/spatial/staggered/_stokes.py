@@ -18,7 +18,7 @@ from ._split_boundaries import SplitBoundaries
 from ._split_solve import divide_split
 from ._velocity import StaggeredVelocity, Velocity
 
-_LONGEST = 500
+_MOST_ITERATIONS_OF_CG = 500
 
 
 def viscous(velocity: StaggeredVelocity, viscosity: Array, u: Velocity) -> Velocity:
@@ -92,7 +92,7 @@ def _conjugate_gradients(velocity: StaggeredVelocity, viscosity: Array, shift: A
 
     def going(carry: Any) -> Array:
         count, _, r, _, _ = carry
-        return (count < _LONGEST) & (inner(r, r) > target)
+        return (count < _MOST_ITERATIONS_OF_CG) & (inner(r, r) > target)
 
     def step(carry: Any) -> Any:
         count, x, r, p, before = carry

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from ...._choices import choices
 from .._ghost_weights import NotForKernelsError, Sides
 from .._update import Fields, StencilUpdate
 from ._gpu import AbstractGpuKernel, refreshed
@@ -30,9 +31,6 @@ from ._sums import new_values
 
 HALO = 64
 """Cells at either side of a tile that it does not write; a tile is then a multiple of a warpgroup's threads."""
-
-BLOCKS = 528
-"""Tiles that keep a large GPU busy, four for each of its processors."""
 
 
 class Gpu1dPlan(NamedTuple):
@@ -86,7 +84,7 @@ class MosaicGpu1d(AbstractGpuKernel):
         sizes = tuple(n for n in sizes if _bytes(update, n, dtype) <= SHARED_BYTES)
         if not sizes:
             raise NotForKernelsError(f"tiles of {len(update.fields)} fields do not fit")
-        busy = [n for n in sizes if -(-shape[0] // n) >= BLOCKS]
+        busy = [n for n in sizes if -(-shape[0] // n) >= choices().kernels.gpu_tiles]
         return Gpu1dPlan((shape[0],), update.radius, steps, busy[0] if busy else min(sizes))
 
     def first(self, plan: Gpu1dPlan) -> tuple[int, ...]:

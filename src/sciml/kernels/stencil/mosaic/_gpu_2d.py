@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from ...._choices import choices
 from .._ghost_weights import NotForKernelsError, Sides
 from .._update import Fields, StencilUpdate
 from ._gpu import AbstractGpuKernel
@@ -35,12 +36,6 @@ LANES = 128
 
 MARGIN = 32
 """Cells before and after a buffer that windows may touch; a multiple of what bulk copies start at."""
-
-WARPGROUPS = 4
-"""Those of a block: a tile's shared memory lets few blocks run at once, and these have to hide its latency."""
-
-LOADS = 4
-"""Rows of global memory that a warpgroup waits for at once."""
 
 
 class Gpu2dPlan(NamedTuple):
@@ -130,7 +125,8 @@ class MosaicGpu2d(AbstractGpuKernel):
             body = _Body(update, plan._replace(steps=steps), operands)
             inputs = (*state, *coefficients, *edges, np.arange(LANES, dtype=np.int32), operands.rows)
             size, buffers = plan.physical, body.scratch()
-            return launch(body.run, inputs, size, len(state), plan.grid, buffers, interpret, warpgroups=WARPGROUPS)
+            groups = choices().kernels.gpu_warpgroups
+            return launch(body.run, inputs, size, len(state), plan.grid, buffers, interpret, warpgroups=groups)
 
         return one_pass
 
@@ -220,15 +216,17 @@ class _Body:
                     return edges[f][row(t, f), pl.ds(e * LANES, LANES)]
                 return mains[f][row(t, f), pl.ds(j * p.columns - p.halo, LANES)]
 
+            loads = choices().kernels.gpu_loads
+
             def some(n: Any, carry: None) -> None:
-                rows = [jnp.minimum(low + n * LOADS + q, high - 1) for q in range(LOADS)]  # the last may be read again
+                rows = [jnp.minimum(low + n * loads + q, high - 1) for q in range(loads)]  # the last may be read again
                 values = [(f, t, one(f, t)) for t in rows for f in range(len(buffers))]
                 for f, t, value in values:
                     buffers[f][self._at(f, t)] = value
                 return carry
 
-            count = jnp.asarray(high - low + LOADS - 1, jnp.int32)
-            jax.lax.fori_loop(0, jax.lax.div(count, jnp.asarray(LOADS, jnp.int32)), some, None)
+            count = jnp.asarray(high - low + loads - 1, jnp.int32)
+            jax.lax.fori_loop(0, jax.lax.div(count, jnp.asarray(loads, jnp.int32)), some, None)
 
         if p.right >= tiles - 1:
             copy(True)

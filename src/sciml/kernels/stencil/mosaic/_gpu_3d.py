@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from ...._choices import choices
 from .._ghost_weights import GhostWeights, NotForKernelsError, Sides
 from .._update import Fields, StencilUpdate
 from ._gpu import AbstractGpuKernel, refreshed
@@ -36,12 +37,6 @@ from ._sums import new_values
 
 LANES = 128
 """Cells of a row of a tile."""
-
-REGISTERS = 160
-"""Registers for each thread that the planes of a tile may take, by the estimate of `_registers`."""
-
-BLOCKS = 528
-"""Tiles that keep a large GPU busy, four for each of its processors."""
 
 
 class Gpu3dPlan(NamedTuple):
@@ -180,12 +175,14 @@ class MosaicGpu3d(AbstractGpuKernel):
         sizes: tuple[int, ...],
         sides: tuple[Sides, ...],
     ) -> Gpu3dPlan:
-        r, storage = update.radius, _storage_of(update, params, dtype)
+        r, storage, table = update.radius, _storage_of(update, params, dtype), choices().kernels
         for rows in sizes:
             fits = rows >= steps * r and _bytes(update, storage, rows, steps, dtype) <= SHARED_BYTES
-            if fits and (rows < 2 * steps * r or _registers(update, storage, rows, steps, dtype) <= REGISTERS):
+            if fits and (
+                rows < 2 * steps * r or _registers(update, storage, rows, steps, dtype) <= table.gpu_registers
+            ):
                 flat = -(-shape[1] // rows) * -(-shape[2] // (LANES - 2 * (-(-steps * r // 4) * 4)))
-                parts = max(1, min(-(-BLOCKS // flat), shape[0] // (8 * steps * r)))
+                parts = max(1, min(-(-table.gpu_tiles // flat), shape[0] // (8 * steps * r)))
                 return Gpu3dPlan((shape[0], shape[1], shape[2]), r, steps, -(-shape[0] // parts), rows)
         raise NotForKernelsError(f"tiles of {len(storage)} fields with {steps} steps for each pass do not fit")
 

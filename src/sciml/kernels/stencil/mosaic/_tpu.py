@@ -20,9 +20,10 @@ import jax.experimental.pallas as pl
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ...._choices import choices
 from .._ghost_weights import GhostWeights, NotForKernelsError, Sides
 from .._update import StencilUpdate
-from ._tpu_strips import LANES, VECTOR_BYTES, AbstractTpuKernel, padded_index, rolled
+from ._tpu_strips import LANES, AbstractTpuKernel, padded_index, rolled
 
 HALO = 8
 """Cells that stand in for those beyond the sides, and rows above and below a strip: the height of a TPU's tile."""
@@ -79,7 +80,7 @@ class MosaicTpu(AbstractTpuKernel):
         rest = tuple(physical(axis, LANES if axis == ndim - 1 else HALO) for axis in range(1, ndim))
         arrays, fit = 4 * (len(update.fields) + len(update.coefficients) + len(update.inner)), []
         for size in sizes:
-            if size >= halo and arrays * (size + 2 * halo) * math.prod(rest) * 4 <= VECTOR_BYTES:
+            if size >= halo and arrays * (size + 2 * halo) * math.prod(rest) * 4 <= choices().kernels.tpu_memory:
                 fit.append((physical(0, size), size))
         if not fit:
             raise NotForKernelsError(f"a strip of a field of shape {shape} does not fit into vector memory")

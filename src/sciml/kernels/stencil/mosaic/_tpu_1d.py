@@ -16,9 +16,10 @@ import jax.experimental.pallas as pl
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ...._choices import choices
 from .._ghost_weights import NotForKernelsError, Sides
 from .._update import StencilUpdate
-from ._tpu_strips import LANES, VECTOR_BYTES, AbstractTpuKernel, padded_index, rolled
+from ._tpu_strips import LANES, AbstractTpuKernel, padded_index, rolled
 
 HALO = 8
 """Rows above and below a strip: the height of a TPU's tile."""
@@ -81,7 +82,7 @@ class MosaicTpu1d(AbstractTpuKernel):
         for size in sizes:
             unit = size * LANES
             cells = -(-(n + 2 * REACH) // unit) * unit if walls or n % unit else n
-            if arrays * (size + 2 * HALO) * LANES * 4 <= VECTOR_BYTES:
+            if arrays * (size + 2 * HALO) * LANES * 4 <= choices().kernels.tpu_memory:
                 fit.append((cells, size))
         if not fit:
             raise NotForKernelsError(f"strips of {len(update.fields)} fields do not fit into vector memory")

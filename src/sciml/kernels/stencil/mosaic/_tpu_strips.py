@@ -24,9 +24,6 @@ from ._packed_operands import PackedOperands
 LANES = 128
 """The width of a TPU's tile."""
 
-VECTOR_BYTES = 8 * 2**20
-"""Vector memory that a strip may take, with all its copies; half of the smallest there is."""
-
 
 class AbstractTpuKernel(AbstractMosaicKernel):
     """A kernel whose plans say by `rows` and `halo` how high a strip is, by `physical` how large the global arrays."""

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from ...._choices import choices
 from ...._jax._loops import while_loop
 from ...._jax._shards import parts_of_members
 from ...._jax._vma import match, to_varying, vma_of
@@ -26,9 +27,6 @@ from ...methods._stepper import AbstractStepper
 from ...terms._field import AbstractField, ClosedField
 from ._adjoint_equation import AdjointOperands, Costate, adjoint_rhs, blank_mu, costate_tolerances, forward_rhs
 from ._dense_output import Recorder, Table, state_at
-
-_BYTES = 2**21
-_MOST = 32
 
 
 class Nodes(NamedTuple):
@@ -54,7 +52,7 @@ def rule(order: int) -> tuple[np.ndarray, np.ndarray]:
 def capacity(y: PyTree, members: int, order: int) -> int:
     """Returns how many steps' nodes are gathered, given one member's state as arrays or shapes."""
     size = members * (order // 2 + 1) * sum(8 + 2 * x.size * x.dtype.itemsize for x in jax.tree.leaves(y))
-    return max(1, min(_MOST, _BYTES // size))
+    return max(1, min(choices().checkpoints.nodes_steps_at_most, choices().checkpoints.nodes // size))
 
 
 def nodes_of_step(

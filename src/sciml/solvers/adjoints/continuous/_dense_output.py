@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, PyTree
 
+from ...._choices import choices
 from ...._jax._loops import while_loop
 from ...._jax._shards import parts_of_members
 from ...._jax._vma import match, to_varying, vma_of
@@ -24,10 +25,7 @@ from ...._types import RealScalarLike, Y
 from ...integrate._checkpoint_buffers import Record, blank, get, put, thin
 from ...integrate._integrator import Dense, Operands, State
 from ...integrate._lane_integrator import LaneIntegrator
-from ...integrate._while_loop import ZEROED_AT_MOST
 from ...methods._stepper import AbstractStepper
-
-_CHECKPOINTS = 32
 
 
 class Row(NamedTuple):
@@ -145,8 +143,10 @@ class Recorder(NamedTuple):
         coefficients = max(stepping.integrator.stepper.order, 3) + 1
         size = sum(24 + coefficients * x.size * x.dtype.itemsize for x in jax.tree.leaves(y0))
         size = (stepping.lanes.count or 1) * parts_of_members() * size
-        rows = max(min(memory, ZEROED_AT_MOST) // size, min(memory // size, 64), 16)
-        rows = min(rows, 1024, max(16, 2 * max_steps))
+        table = choices().checkpoints
+        few = min(memory // size, table.dense_rows_at_least)
+        rows = max(min(memory, table.zeroed_at_most) // size, few, table.at_least)
+        rows = min(rows, table.records_at_most, max(table.at_least, 2 * max_steps))
         return cls(stepping, 2 ** int(math.log2(rows)))
 
     @property
@@ -160,7 +160,7 @@ class Recorder(NamedTuple):
         table = self._blank(state, operands)
         like = (operands, until, state)
         count = jnp.zeros((), jnp.int32)
-        checkpoints = blank(jax.eval_shape(lambda s: s.checkpoint, state), _CHECKPOINTS)
+        checkpoints = blank(jax.eval_shape(lambda s: s.checkpoint, state), choices().checkpoints.continuous)
 
         def segment(carry):
             count, _, _, state, checkpoints = carry

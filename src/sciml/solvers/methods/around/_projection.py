@@ -24,8 +24,8 @@ from .._ravel import flattened, unflattened
 from .._stepper import AbstractStepper, BoundField, Step
 from ._wrapped import AbstractWrappedStepper
 
-_ITERATIONS = 2  # from a state within the local error of the surface, whose square is far below rounding
-_MOST = 8
+_NEWTON_ITERATIONS = 2  # from a state within the local error of the surface, whose square is far below rounding
+_MOST_NUMBERS = 8
 
 
 class Projected(AbstractWrappedStepper):
@@ -78,7 +78,7 @@ def project(invariants: Callable[[Y], PyTree], y0: Y, y: Y) -> Y:
 
     x = flattened(y)
     wanted = values(flattened(y0))
-    for _ in range(_ITERATIONS):
+    for _ in range(_NEWTON_ITERATIONS):
         now, back = jax.vjp(values, x)
         units = match(jnp.eye(wanted.shape[0], dtype=x.dtype), now)
         normals = [back(unit)[0] for unit in units]
@@ -98,9 +98,10 @@ def check_invariants(invariants: Any, y0: Y) -> Callable[[Y], PyTree]:
     invariants = check_function_of_state(invariants, "project", "the state, `project(y)`")
     found = jax.tree.leaves(jax.eval_shape(invariants, y0))
     count = sum(x.size for x in found)
-    if not 0 < count <= _MOST:
+    if not 0 < count <= _MOST_NUMBERS:
         raise ValueError(
-            f"`project` must return the one to {_MOST} numbers that the equation conserves, but returns {count}."
+            f"`project` must return the one to {_MOST_NUMBERS} numbers that the equation conserves, but returns "
+            f"{count}."
         )
     wrong = [x.dtype.name for x in found if not jnp.issubdtype(x.dtype, jnp.floating)]
     if wrong:

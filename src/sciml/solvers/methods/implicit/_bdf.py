@@ -12,15 +12,15 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float, PyTree, Real
 
+from ...._choices import choices
 from ...._jax._branches import cond
 from ...._types import Args, BoolScalarLike, RealScalarLike, Y
 from ...control._criterion import Criterion
 from ...control._pid import Norm, Tolerances, initial_step
-from ...linear._choose import FIELDS_FROM, LinearChoice
+from ...linear._choose import LinearChoice
 from ...linear._preconditioners import AbstractPreconditioner
 from ...linear._structure import AbstractStructure
 from ...linear._structured_field import StructuredField
-from ...linear._written_out import SMALL, SPARSE
 from .._ravel import elements_of, flattened, unflattened
 from .._stepper import AbstractStepper, BoundField, Step
 from ..around._history import HistoryMemory, joined, past_of, reused_of
@@ -34,12 +34,8 @@ from ._newton import Frozen, by_criterion, by_rounding
 from ._rodas5p import Rodas5P
 from ._rosenbrock import Rosenbrock
 
-MOST = 5
+HIGHEST_ORDER = 5
 """The highest order of a method that is made from them."""
-
-_FEW = 4
-"""Rows of more unknowns are carried together. Over lanes a row of up to 16 is as many scalars, and what is done to all
-rows in every step is most of the program: of 16 unknowns it is half as long with rows together, and as fast."""
 
 
 class Differences(NamedTuple):
@@ -48,8 +44,8 @@ class Differences(NamedTuple):
     All of it are real numbers, which loops carry and record; lengths and orders are constant to derivatives.
 
     Attributes:
-        rows: The differences from the first to one of order `MOST + 2`, each a vector, or all in one array; see
-            `together`.
+        rows: The differences from the first to one of order `HIGHEST_ORDER + 2`, each a vector, or all in one array;
+            see `together`.
         order: Up to which order they are those of states that there were.
         length: The distance in time, with its sign.
         equal: How many steps of that length have been taken with this order.
@@ -67,8 +63,8 @@ class Differences(NamedTuple):
 
     def together(self) -> "Differences":
         """Returns them as a loop carries them: with one array of all rows, where each would be one of many scalars."""
-        rows = self.rows
-        if isinstance(rows, tuple) and _FEW < rows[0].size <= SPARSE:
+        rows, table = self.rows, choices().linear
+        if isinstance(rows, tuple) and table.history_together_from <= rows[0].size <= table.sparse_at_most:
             return self._replace(rows=jnp.stack(rows))
         return self
 
@@ -78,7 +74,7 @@ class Differences(NamedTuple):
         same = h == length
         ratio = jnp.where(same, jnp.ones_like(h), h / length).astype(order.dtype)
         powers = [ratio]
-        while len(powers) < MOST:
+        while len(powers) < HIGHEST_ORDER:
             powers.append(powers[-1] * ratio)
         # numbers before vectors: XLA computes them together then, and once
         zero = jnp.zeros_like(ratio)
@@ -87,7 +83,7 @@ class Differences(NamedTuple):
         }
         rows = []
         for j, old in enumerate(self.rows, 1):
-            terms = [weights[j, i] * self.rows[i - 1] for i in range(j, MOST + 1)]
+            terms = [weights[j, i] * self.rows[i - 1] for i in range(j, HIGHEST_ORDER + 1)]
             rows.append(jnp.where(same, old, sum(terms[1:], terms[0]) if terms else jnp.zeros_like(old)))
         return Differences(tuple(rows), order, h, jnp.where(same, equal, jnp.zeros_like(equal)))
 
@@ -127,7 +123,7 @@ def at_order(table: Sequence[float], order: Real[Array, ""]) -> Real[Array, ""]:
 def newton_basis(s: Array) -> list[Array]:
     r"""Returns $\binom{s + j - 1}{j}$ from $j = 1$ on, the weights of the differences in the polynomial."""
     basis = [s]
-    for j in range(2, MOST + 1):
+    for j in range(2, HIGHEST_ORDER + 1):
         basis.append(basis[-1] * ((s + (j - 1)) / j))
     return basis
 
@@ -146,7 +142,7 @@ def _change(j: int, i: int) -> tuple[float, ...]:
     )
 
 
-_CHANGES = {(j, i): _change(j, i) for i in range(1, MOST + 1) for j in range(1, i + 1)}
+_CHANGES = {(j, i): _change(j, i) for i in range(1, HIGHEST_ORDER + 1) for j in range(1, i + 1)}
 
 
 # How a method of several steps begins where all steps have one length: by those of a one-step method.
@@ -182,7 +178,7 @@ class Started(AbstractWrappedStepper):
         step = method.step(field, t, h, y, None)
         past = past_of(memory).apart().at_distance(jnp.asarray(h))
         x, x1 = flattened(y), flattened(step.y1)
-        after = past.followed_by(x1 - x - past.weighted((1.0,) * MOST))
+        after = past.followed_by(x1 - x - past.weighted((1.0,) * HIGHEST_ORDER))
         return Step(
             step.y1,
             step.error,
@@ -208,32 +204,32 @@ def _as_differences(rows: tuple[Y, ...]) -> tuple[Y, ...]:
         return 2 * (b - a - c), 18 * c - 6 * b, -24 * c, jnp.zeros_like(a)
 
     made = jax.tree.map(of_leaf, *rows)
-    return jax.tree.transpose(jax.tree.structure(rows[0]), jax.tree.structure((0,) * (MOST - 1)), made)
+    return jax.tree.transpose(jax.tree.structure(rows[0]), jax.tree.structure((0,) * (HIGHEST_ORDER - 1)), made)
 
 
 _KAPPA = (0.0, -0.1850, -1 / 9, -0.0823, -0.0415, 0.0)
-_GAMMA = tuple(np.cumsum([0.0, *(1 / np.arange(1, MOST + 1))]).tolist())
+_GAMMA = tuple(np.cumsum([0.0, *(1 / np.arange(1, HIGHEST_ORDER + 1))]).tolist())
 _ALPHA = tuple((1 - k) * g for k, g in zip(_KAPPA, _GAMMA))
 _ERROR = (1.0, *(k * g + 1 / (n + 1) for n, (k, g) in enumerate(zip(_KAPPA, _GAMMA)) if n))
 
 _HALF = 0.5
 """By which a step is shorter that is tried again since Newton's iteration did not converge."""
 
-_MOST, _MOST_TO_ROUNDING = 4, 20
+_MOST_NEWTON, _MOST_TO_ROUNDING = 4, 20
 """How many iterations of Newton's a step is tried with, by the tolerances and to rounding."""
 
 _CLOSE = 0.7
 """To this power of the rounding where each iteration of Newton's is one of its linear system, too."""
 
-_ITERATIONS = 4
+_CAREFUL_NEWTON = 4
 """So many iterations of Newton's a step may take before the next one is chosen with more care."""
 
 
 def _as_order(order: Any) -> int:
     if not isinstance(order, int) or isinstance(order, bool):
-        raise TypeError(f"`max_order` must be an integer from 1 to {MOST}, but is {order!r}.")
-    if not 1 <= order <= MOST:
-        raise ValueError(f"`max_order` must be an integer from 1 to {MOST}, but is {order}.")
+        raise TypeError(f"`max_order` must be an integer from 1 to {HIGHEST_ORDER}, but is {order!r}.")
+    if not 1 <= order <= HIGHEST_ORDER:
+        raise ValueError(f"`max_order` must be an integer from 1 to {HIGHEST_ORDER}, but is {order}.")
     return order
 
 
@@ -294,7 +290,7 @@ class BDF(AbstractStepper):
         ```
     """
 
-    max_order: int = eqx.field(default=MOST, converter=_as_order, static=True)
+    max_order: int = eqx.field(default=HIGHEST_ORDER, converter=_as_order, static=True)
     mass: Mass | None = eqx.field(default=None, converter=as_mass, static=True, kw_only=True)
     linear_solver: lx.AbstractLinearSolver | None = solver_field()
     preconditioner: AbstractPreconditioner | None = preconditioner_field()
@@ -356,13 +352,13 @@ class BDF(AbstractStepper):
         """
         size = check_systems("BDF", y, self.mass)
         field, operands = super().close(model, t, y, args, h)
-        if self.linear.solver is None and size <= SMALL:
+        if self.linear.solver is None and size <= choices().linear.small_at_most:
             return field, operands
         return StructuredField(field, self.structure(lambda t, y: model(t, y, args), t, y)), operands
 
     def structure(self, field: BoundField, t: RealScalarLike, y: Y) -> AbstractStructure:
         """Returns the structure of the systems."""
-        large = flattened(y).size >= FIELDS_FROM
+        large = flattened(y).size >= choices().linear.iteration_from
         choice = dataclasses.replace(self.linear, large=large, by_tolerances=True)
         return structure_of_systems(field, t, y, self.mass_of(y), choice)
 
@@ -379,7 +375,7 @@ class BDF(AbstractStepper):
         x, t = flattened(y), jnp.asarray(t)
         zero, one = jnp.zeros_like(x), jnp.ones((), x.dtype)
         slope = flattened(field(t, y)) if self.mass is None else zero
-        past = Differences((slope, *[zero] * (MOST + 1)), one, jnp.ones_like(t), jnp.zeros_like(one))
+        past = Differences((slope, *[zero] * (HIGHEST_ORDER + 1)), one, jnp.ones_like(t), jnp.zeros_like(one))
         factors = self._systems(field, t, y, jax.lax.stop_gradient(x), one).nothing
         return joined(past.together(), factors)
 
@@ -405,7 +401,7 @@ class BDF(AbstractStepper):
 
     def empty_dense(self, y: Y) -> PyTree:
         """Returns differences of zero."""
-        return tuple(jax.tree.map(jnp.zeros_like, y) for _ in range(2, MOST + 1))
+        return tuple(jax.tree.map(jnp.zeros_like, y) for _ in range(2, HIGHEST_ORDER + 1))
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the state at `t + theta * h` by the polynomial through the states that the step was made from."""
@@ -432,7 +428,7 @@ class BDF(AbstractStepper):
         end, x, mass = t + h, flattened(y), self.mass_of(y)
         past = past.at_distance(h)
         alpha = at_order(_ALPHA, past.order)
-        predicted = x + past.weighted((1.0,) * MOST)
+        predicted = x + past.weighted((1.0,) * HIGHEST_ORDER)
         before = past.weighted(_GAMMA[1:]) / alpha
         scale = h.astype(x.dtype) / alpha
 
@@ -448,7 +444,7 @@ class BDF(AbstractStepper):
         rounding = float(jnp.finfo(x.dtype).eps) ** _CLOSE if systems.structure.iterates else None
         ending = by_rounding(x, _MOST_TO_ROUNDING, rounding)
         if self.criterion is not None:
-            ending = by_criterion(self.criterion, y, guess, _MOST)
+            ending = by_criterion(self.criterion, y, guess, _MOST_NEWTON)
         found, factors = systems.solved(Frozen.of(residual, x), ending, reused)
         near = systems.near(factors)
         divide = systems.divide, systems.divide_transposed
@@ -456,13 +452,13 @@ class BDF(AbstractStepper):
         y1 = unflattened(predicted + gap, y)
         error = unflattened(at_order(_ERROR, past.order) * jax.lax.stop_gradient(gap), y)
         after = past.followed_by(gap)
-        inner = [self._row(after, j, past.order) for j in range(2, MOST + 1)]
+        inner = [self._row(after, j, past.order) for j in range(2, HIGHEST_ORDER + 1)]
         dense = tuple(unflattened(row, y) for row in inner)
         after = after._replace(equal=past.equal + 1)
         factor = None
         if self.criterion is not None:
             after, factor = self._chosen(self.criterion, y, y1, error, after)
-            care = (2 * _ITERATIONS + 1) / (2 * _ITERATIONS + found.iterations.astype(factor.dtype))
+            care = (2 * _CAREFUL_NEWTON + 1) / (2 * _CAREFUL_NEWTON + found.iterations.astype(factor.dtype))
             factor = jnp.where(factor == 1, factor, factor * care)
             factor = jnp.where(found.converged & jnp.isfinite(factor), factor, jnp.full_like(factor, _HALF))
         return Step(

@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ...._choices import choices
 from ...._types import Args, RealScalarLike, Y
 from ...linear._choose import LinearChoice, structure_of
 from ...linear._structure import AbstractStructure
 from ...linear._structured_field import BoundStructuredField, StructuredField
-from ...linear._written_out import SMALL
 from .._ravel import flattened, unflattened
 from .._stepper import AbstractStepper, BoundField, Step
-from ._known_root import MOST_ITERATIONS, known_root
+from ._known_root import MOST_NEWTON, known_root
 from ._linear_options import unknowns_of
 from ._newton import Ending, Frozen, by_rounding, newton
 
@@ -105,7 +105,7 @@ class AbstractCollocation(AbstractStepper):
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns the model as a field that knows the structures of its systems, with its operands."""
         field, operands = super().close(model, t, y, args, h)
-        if self.linear.solver is None and sum(x.size for x in jax.tree.leaves(y)) <= SMALL:
+        if self.linear.solver is None and sum(x.size for x in jax.tree.leaves(y)) <= choices().linear.small_at_most:
             return field, operands
         return StructuredField(field, self.structures(lambda t, y: model(t, y, args), t, y)), operands
 
@@ -180,7 +180,7 @@ class AbstractCollocation(AbstractStepper):
             factors: Their factors.
         """
         del slope, h, structures, factors
-        return by_rounding(x, MOST_ITERATIONS)
+        return by_rounding(x, MOST_NEWTON)
 
     def finished(self, made: "Made") -> Step:
         """Returns the step from what was solved for."""

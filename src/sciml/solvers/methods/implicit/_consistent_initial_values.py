@@ -6,18 +6,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ...._choices import choices
 from ...._jax._largest import largest
 from ...._jax._loops import scan
 from ...._jax._vma import match
 from ...._types import BoolScalarLike, RealScalarLike, Y
 from ...linear._dense import DenseMatrix
 from ...linear._structure import solve
-from ...linear._written_out import SMALL, WrittenOut
+from ...linear._written_out import WrittenOut
 from .._ravel import flattened, unflattened
 from .._stepper import BoundField
 from ._mass_matrix import Mass
 
-_ITERATIONS = 12
+_NEWTON_ITERATIONS = 12
 """Newton steps before the derivative is taken."""
 
 
@@ -67,7 +68,8 @@ def consistent_state(field: BoundField, t: RealScalarLike, y: Y, mass: Mass) -> 
     def correction(z):
         value, along = jax.linearize(residual, z)
         nothing = np.zeros((z.shape[0], z.shape[0]))
-        structure = WrittenOut(nothing, pivot=True) if z.shape[0] <= SMALL else DenseMatrix(nothing)
+        small = z.shape[0] <= choices().linear.small_at_most
+        structure = WrittenOut(nothing, pivot=True) if small else DenseMatrix(nothing)
         matrix = structure.assemble(along, z, -jnp.ones((), z.dtype))
         return solve(structure, matrix, structure.factorise(jax.lax.stop_gradient(matrix)), value)
 
@@ -75,7 +77,7 @@ def consistent_state(field: BoundField, t: RealScalarLike, y: Y, mass: Mass) -> 
         return z - correction(z), None
 
     zero = match(jnp.zeros(right.shape[1], x.dtype), x)
-    z, _ = scan(iterate, zero, jnp.arange(_ITERATIONS))
+    z, _ = scan(iterate, zero, jnp.arange(_NEWTON_ITERATIONS))
     z = jax.lax.stop_gradient(z)
     # two steps from the root: they move it by rounding alone, and have its first and second derivatives
     z = z - correction(z)

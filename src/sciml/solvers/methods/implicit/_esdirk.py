@@ -14,14 +14,14 @@ import lineax as lx
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from ...._choices import choices
 from ...._jax._loops import scan
 from ...._jax._vma import match
 from ...._types import Args, BoolScalarLike, RealScalarLike, Y
-from ...linear._choose import LARGE_FROM, LinearChoice
+from ...linear._choose import LinearChoice
 from ...linear._preconditioners import AbstractPreconditioner
 from ...linear._structure import AbstractStructure, DerivativeAlong
 from ...linear._structured_field import StructuredField
-from ...linear._written_out import SMALL
 from .._ravel import elements_of, flattened, unflattened
 from .._stepper import AbstractStepper, BoundField, Step
 from ._consistent_initial_values import consistent_start, rate_with_mass
@@ -180,13 +180,13 @@ def _guess(before: np.ndarray, node: float) -> tuple[float, ...]:
     return tuple(weights.tolist())
 
 
-_SHARE = 0.01
+_SHARE_OF_TOLERANCES = 0.01
 """Corrections of a stage's iteration have to be below this share of the tolerances."""
 
 _SHARE_OF_DERIVATIVES = 1e-3
 """Derivatives of stages are exact to this share of the relative tolerance."""
 
-_MOST, _MOST_TO_ROUNDING = 10, 50
+_MOST_NEWTON, _MOST_TO_ROUNDING = 10, 50
 """So many iterations are made for a stage at most."""
 
 
@@ -302,12 +302,12 @@ class ESDIRK(AbstractStepper):
         """
         size = check_systems("ESDIRK", y, self.mass)
         field, operands = super().close(model, t, y, args, h)
-        if self.linear.solver is None and size <= SMALL:
+        if self.linear.solver is None and size <= choices().linear.small_at_most:
             return field, operands
         return StructuredField(field, self._structure(lambda t, y: model(t, y, args), t, y)), operands
 
     def _structure(self, field: BoundField, t: RealScalarLike, y: Y) -> AbstractStructure:
-        large = flattened(y).size >= LARGE_FROM
+        large = flattened(y).size >= choices().linear.iteration_of_all_from
         return structure_of_systems(field, t, y, self._mass_of(y), dataclasses.replace(self.linear, large=large))
 
     def _mass_of(self, y: Y) -> Mass | None:
@@ -402,7 +402,7 @@ class ESDIRK(AbstractStepper):
         if self.tolerances is None:
             return by_rounding(x, _MOST_TO_ROUNDING)
         rtol, atol = self.tolerances
-        return by_tolerated(x, lambda _: _SHARE * (atol + rtol * jnp.abs(x)), _MOST)
+        return by_tolerated(x, lambda _: _SHARE_OF_TOLERANCES * (atol + rtol * jnp.abs(x)), _MOST_NEWTON)
 
     @property
     def _outputs(self) -> tuple[tuple[float, ...], ...]:

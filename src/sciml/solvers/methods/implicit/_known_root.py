@@ -25,7 +25,7 @@ from ...._jax._loops import while_loop
 from ...._jax._promoted import as_varying, run_program
 from ...._jax._vma import jax_version, match
 
-MOST_ITERATIONS = 50
+MOST_NEWTON = 50
 """Iterations that have not converged by then are given up."""
 
 _KEEPS_RULES = (0, 12)
@@ -116,4 +116,4 @@ def _refined(
     x = divide(b)
     size = largest(jnp.abs(x))
     start = (match(jnp.zeros((), jnp.int32), x), x, size, size > 0)
-    return while_loop(lambda c: c[3] & (c[0] < MOST_ITERATIONS), iterate, start, like=x)[1]
+    return while_loop(lambda c: c[3] & (c[0] < MOST_NEWTON), iterate, start, like=x)[1]

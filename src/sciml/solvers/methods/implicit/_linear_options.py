@@ -11,12 +11,12 @@ import numpy as np
 from jaxtyping import Array
 
 from ...._checks import concrete
+from ...._choices import choices
 from ...._types import RealScalarLike, Y
 from ...linear._choose import LinearChoice, structure_of
 from ...linear._preconditioners import AbstractPreconditioner, Unknowns, points_of
 from ...linear._structure import AbstractStructure
 from ...linear._structured_field import BoundStructuredField
-from ...linear._written_out import SPARSE
 from .._ravel import flattened, unflattened
 from ._mass_matrix import Mass
 
@@ -104,9 +104,10 @@ def check_systems(name: str, y: Y, mass: Mass | None) -> int:
     leaves = jax.tree.leaves(y)
     size = sum(jnp.size(x) for x in leaves)
     half = [x.dtype.name for x in leaves if jnp.finfo(x.dtype).bits < 32]
-    if half and size > SPARSE:
+    most = choices().linear.sparse_at_most
+    if half and size > most:
         raise TypeError(
-            f"`solver={name}()` needs a state of float32 or float64 for more than {SPARSE} unknowns, but `y0` has "
+            f"`solver={name}()` needs a state of float32 or float64 for more than {most} unknowns, but `y0` has "
             f"{size} of {half[0]}, in which no library solves linear systems."
         )
     if mass is not None and mass.size != size:

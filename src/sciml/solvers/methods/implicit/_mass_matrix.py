@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...._checks import concrete
-from ...linear._written_out import SMALL
+from ...._choices import choices
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def times_known(matrix: np.ndarray | None, v: Float[Array, " n"]) -> Float[Array
     """Returns a known matrix times a vector; None stands for the identity."""
     if matrix is None:
         return v
-    if len(matrix) > SMALL:
+    if len(matrix) > choices().linear.small_at_most:
         return jnp.matmul(jnp.asarray(matrix, v.dtype), v, precision="highest")
     nothing = jnp.zeros_like(v[0])
     rows = [[(float(m), v[j]) for j, m in enumerate(row) if m] for row in matrix]

@@ -40,7 +40,7 @@ _SHRINKS = 0.1
 _DIVERGES = 2.0
 """Corrections that grow so much at once end the iteration."""
 
-_SHARE = 0.03
+_SHARE_OF_TOLERANCES = 0.03
 """What is left of the error of a step is at most this share of the tolerances."""
 
 
@@ -129,14 +129,14 @@ def by_criterion(criterion: Criterion, y0: Y, y1: Y, most: int) -> Ending:
 
     def enough(like: Array) -> Array:
         rtol = criterion.rtol.astype(like.dtype)
-        return jnp.maximum(10 * eps / rtol, jnp.minimum(_SHARE, jnp.sqrt(rtol)))
+        return jnp.maximum(10 * eps / rtol, jnp.minimum(_SHARE_OF_TOLERANCES, jnp.sqrt(rtol)))
 
     def size(correction: Array, root: Array) -> Array:
         del root
         found = criterion.size(unflattened(correction, y0), y0, y1)
         return found / enough(found)
 
-    bearable = _SHARE / enough(jnp.ones((), jnp.result_type(criterion.rtol)))
+    bearable = _SHARE_OF_TOLERANCES / enough(jnp.ones((), jnp.result_type(criterion.rtol)))
     return Ending(size, lambda root: jnp.abs(flattened(y1)), most, True, bearable, (criterion, y0, y1))
 
 

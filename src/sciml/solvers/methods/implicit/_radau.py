@@ -15,7 +15,7 @@ from ...linear._preconditioners import AbstractPreconditioner
 from .._ravel import unflattened
 from .._stepper import Step
 from ._collocation import AbstractCollocation, Collocation, Made, collocation
-from ._known_root import MOST_ITERATIONS
+from ._known_root import MOST_NEWTON
 from ._linear_options import choice_of, preconditioner_field, solver_field
 from ._newton import Ending, by_tolerated
 
@@ -23,7 +23,7 @@ _SIX = math.sqrt(6)
 _NODES = ((4 - _SIX) / 10, (4 + _SIX) / 10, 1.0)
 _WEIGHTS = ((16 - _SIX) / 36, (16 + _SIX) / 36, 1 / 9)
 _ERRORS = (-(13 + 7 * _SIX) / 3, (7 * _SIX - 13) / 3, -1 / 3)
-_SHARE = 0.01
+_SHARE_OF_ERROR = 0.01
 """The iteration for the stages ends where its corrections are below this share of the error estimate."""
 
 
@@ -84,10 +84,10 @@ class Radau5(AbstractCollocation):
         """Returns that at a share of the error estimate."""
 
         def tolerated(stages: Float[Array, "s n"]) -> Float[Array, " n"]:
-            return _SHARE * jnp.abs(self._error(slope, h, stages, structures, factors))
+            return _SHARE_OF_ERROR * jnp.abs(self._error(slope, h, stages, structures, factors))
 
         # which changes with the stages, so that there is no rate
-        return by_tolerated(x, tolerated, MOST_ITERATIONS, by_rate=False, like=(slope, h, factors))
+        return by_tolerated(x, tolerated, MOST_NEWTON, by_rate=False, like=(slope, h, factors))
 
     def _error(self, slope: Array, h: Array, stages: Array, structures: tuple, factors: tuple) -> Array:
         r"""The estimate $(1 - h \gamma J)^{-1} \gamma (h f + \sum_i e_i Z_i)$, $\gamma$ the real eigenvalue."""

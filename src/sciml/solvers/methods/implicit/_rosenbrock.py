@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from ...._choices import choices
 from ...._jax._loops import scan
 from ...._jax._vma import match
 from ...._types import Args, BoolScalarLike, RealScalarLike, Y
@@ -16,7 +17,6 @@ from ...linear._choose import LinearChoice
 from ...linear._read_in_parts import read_in_parts
 from ...linear._structure import AbstractStructure, DerivativeAlong
 from ...linear._structured_field import StructuredField
-from ...linear._written_out import SMALL
 from .._ravel import flattened, unflattened
 from .._stepper import AbstractStepper, BoundField, Step
 from ._consistent_initial_values import consistent_start, rate_with_mass
@@ -131,7 +131,7 @@ class Rosenbrock(AbstractStepper):
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns the model as a field that knows the structure of its Jacobian, with its operands."""
         field, operands = super().close(model, t, y, args, h)
-        small = sum(x.size for x in jax.tree.leaves(y)) <= SMALL and not self.linear.by_library
+        small = sum(x.size for x in jax.tree.leaves(y)) <= choices().linear.small_at_most and not self.linear.by_library
         if self.linear.solver is None and small:
             return field, operands
         # NumPy arrays in the model are known here, with their zeros; in the loops they are operands

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
+from ...._choices import choices
 from ...._types import Args, BoolScalarLike, RealScalarLike, Y
-from ...linear._choose import FIELDS_FROM
 from ...linear._preconditioners import AbstractPreconditioner
 from .._ravel import elements_of
 from .._solver import AbstractSteppingSolver
@@ -77,7 +77,8 @@ class AbstractRosenbrockSolver(AbstractSteppingSolver):
         size = check_systems(name, y0, self.mass)
         mass = None if self.mass is None else self.mass.of_parts(*elements_of(y0))
         choice = choice_of(self.linear_solver, self.preconditioner, name)
-        return Rosenbrock(self.tableau, mass, linear=dataclasses.replace(choice, large=size >= FIELDS_FROM))
+        large = size >= choices().linear.iteration_from
+        return Rosenbrock(self.tableau, mass, linear=dataclasses.replace(choice, large=large))
 
     def order(self, terms: PyTree) -> int:
         """Returns the order of the method."""

@@ -13,7 +13,7 @@ from ...noise._random_bits import uniforms
 from .._stepper import Step
 from ._abstract import AbstractReactionStepper, ReactionState, one_reaction, waiting_time, wide
 
-_FEW = 10.0  # reactions for which a leap is not worth while
+_FEW_REACTIONS = 10.0  # reactions for which a leap is not worth while
 _HIGHEST = 3.0  # by how much a propensity may change, relatively, for a small change of a count of at least one
 
 
@@ -69,7 +69,7 @@ class TauLeaping(AbstractReactionStepper):
             return jnp.min(jnp.where(moves, bound / jnp.where(moves, of, jnp.ones_like(of)), jnp.inf))
 
         leap = jnp.minimum(least(allowed, mean), least(allowed**2, variance))
-        worth = leap * jnp.sum(rates) > _FEW
+        worth = leap * jnp.sum(rates) > _FEW_REACTIONS
         return jnp.where(worth, leap, waiting_time(field, counts)), worth.astype(counts.leaps.dtype)
 
     def step(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Any, memory: Any) -> Step:

@@ -13,8 +13,8 @@ from ...control._pid import Norm, Tolerances, initial_step
 from ...noise._closed_noise import BoundNoisyField, NoisyField, close_noise
 from .._stepper import AbstractStepper, Step
 
-_LONGEST = 0.01  # of the interval, for the first step: how fast noise moves a state is not known beforehand
-_SHORTEST = 1e-4
+_LONGEST_FIRST_STEP = 0.01  # of the interval, for the first step: how fast noise moves a state is not known beforehand
+_SHORTEST_FIRST_STEP = 1e-4
 
 
 class AbstractStochasticStepper(AbstractStepper):
@@ -100,7 +100,7 @@ class AbstractStochasticStepper(AbstractStepper):
     ) -> Array:
         """Returns the size of a first step: by the drift, and between certain parts of the interval."""
         by_drift = initial_step(field, t, y, direction, span, tolerances, self.order + 1, norm)
-        return jnp.clip(by_drift, _SHORTEST * span, _LONGEST * span)
+        return jnp.clip(by_drift, _SHORTEST_FIRST_STEP * span, _LONGEST_FIRST_STEP * span)
 
 
 def plus(y: Y, *terms: Y) -> Y:
