@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
+from .programs import _names as names
+
 
 def behind_a_branch(holds: Bool[Array, ""], *arrays: Array, otherwise: float = 0.0) -> tuple[Array, ...]:
     """Returns arrays as they are, from a conditional.
@@ -62,7 +64,7 @@ def apart_for_one(*arrays: Array) -> tuple[Array, ...]:
 
 def is_apart_for_one(eqn: Any) -> bool:
     """Returns whether an equation of a program is such a barrier for all of its operands."""
-    called = eqn.primitive.name in ("jit", "pjit") and eqn.params.get("name") == apart_for_one.__name__
+    called = eqn.primitive.name in names.JITS and eqn.params.get("name") == apart_for_one.__name__
     return called and [v.aval.shape for v in eqn.invars] == [v.aval.shape for v in eqn.outvars]
 
 

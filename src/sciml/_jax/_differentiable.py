@@ -23,6 +23,7 @@ from ._merged_lanes import merging_of
 from ._shards import asks_for_devices, mesh_of_whole, on_no_mesh
 from ._tangents import along, moves
 from ._vma import struct, typed_sharding, vma_of
+from .programs import ClosedJaxpr, as_function
 
 Make = Callable[[int | None, tuple[bool, ...]], Callable[..., PyTree]]
 """`make(count, flags)`: a function of arrays, those with a flag with `count` members last, as all of its results."""
@@ -102,21 +103,21 @@ class Call:
     def __init__(self, make: Make, count: int | None, flags: tuple[bool, ...]):
         self.make, self.count, self.flags = make, count, flags
         self.structure: Any = None
-        self._programs: dict[Any, jex.core.ClosedJaxpr] = {}
+        self._programs: dict[Any, ClosedJaxpr] = {}
 
     def run(self, *arrays: Any) -> list:  # literals of JAX among them
         """Returns the leaves of the results."""
         leaves, self.structure = jax.tree.flatten(self.make(self.count, self.flags)(*arrays))
         return leaves
 
-    def program(self, avals: Any) -> jex.core.ClosedJaxpr:
+    def program(self, avals: Any) -> ClosedJaxpr:
         """Returns the program of `run` for arrays of such types, traced once."""
         key = tuple((x.shape, x.dtype, vma_of(x), typed_sharding(x)) for x in avals)
         if key not in self._programs:
             self._programs[key] = jax.make_jaxpr(self.run)(*(struct(*kind) for kind in key))
         return self._programs[key]
 
-    def types(self, avals: Any) -> tuple[list, Any, jex.core.ClosedJaxpr]:
+    def types(self, avals: Any) -> tuple[list, Any, ClosedJaxpr]:
         """Returns the types of the results for arrays of such types, their effects, and a program to be read.
 
         Where members are sharded by their type, `jax.vmap` asks for those of one member. It takes the axes that these
@@ -149,7 +150,7 @@ def _abstract(*avals: Any, call: Call, programs: Any) -> tuple[list, Any]:
 
 def _run(*arrays: Any, call: Call, programs: Any) -> list:
     del programs
-    return jex.core.jaxpr_as_fun(call.program(arrays))(*arrays)
+    return as_function(call.program(arrays))(*arrays)
 
 
 def _run_now(*arrays: Any, call: Call, programs: Any) -> list:

@@ -11,13 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.extend as jex
 from jaxtyping import Array, PyTree
 
-from ._jaxprs import from_outside, is_literal, run_equation
 from ._vma import typed_sharding
-
-_SUMS = {"add", "add_any"}
+from .programs import ClosedJaxpr, Jaxpr, _names as names, from_outside, is_literal, makers, run_equation
 
 
 def with_fast_products(fn: Callable[..., PyTree[Array]]) -> Callable[..., PyTree[Array]]:
@@ -64,7 +61,7 @@ class _Sum(NamedTuple):
     rest: list[Any]
 
 
-def _run(closed: jex.core.ClosedJaxpr, args: Iterable[Any]) -> list:
+def _run(closed: ClosedJaxpr, args: Iterable[Any]) -> list:
     jaxpr = closed.jaxpr
     known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*closed.consts, *args), strict=True))
     sums, within = _sums(jaxpr)
@@ -84,7 +81,7 @@ def _run(closed: jex.core.ClosedJaxpr, args: Iterable[Any]) -> list:
             out = transposed.run(eqn, inputs, eqn.invars, are_fixed)
             if out is not None and eqn.primitive.name == "transpose":
                 fixed.add(result)
-            known.update(zip(eqn.outvars, run_equation(eqn, inputs, jaxpr.debug_info) if out is None else out))
+            known.update(zip(eqn.outvars, run_equation(eqn, inputs) if out is None else out))
     return list(map(read, jaxpr.outvars))
 
 
@@ -147,9 +144,9 @@ def _read_by_columns(eqn: Any, fixed: Sequence[bool]) -> int | None:
     return place if tuple(contracted[place]) == (0,) else None
 
 
-def _sums(jaxpr: jex.core.Jaxpr) -> tuple[dict[Any, _Sum], set[Any]]:
+def _sums(jaxpr: Jaxpr) -> tuple[dict[Any, _Sum], set[Any]]:
     """Returns the sums with products, each by its result, and what is computed within them alone."""
-    makers = {v: eqn for eqn in jaxpr.eqns for v in eqn.outvars}
+    made = makers(jaxpr)
     uses: dict[Any, int] = {}
     for v in (*jaxpr.outvars, *(v for eqn in jaxpr.eqns for v in eqn.invars)):
         if not is_literal(v):
@@ -157,7 +154,7 @@ def _sums(jaxpr: jex.core.Jaxpr) -> tuple[dict[Any, _Sum], set[Any]]:
 
     def made_for_one(v: Any) -> Any:
         """The equation of what has one use alone."""
-        return None if is_literal(v) or uses.get(v) != 1 else makers.get(v)
+        return None if is_literal(v) or uses.get(v) != 1 else made.get(v)
 
     sums: dict[Any, _Sum] = {}
     within: set[Any] = set()
@@ -191,7 +188,7 @@ def _sums(jaxpr: jex.core.Jaxpr) -> tuple[dict[Any, _Sum], set[Any]]:
 
 
 def _is_sum(eqn: Any) -> bool:
-    return eqn.primitive.name in _SUMS and not any(map(is_literal, eqn.invars))
+    return eqn.primitive.name in names.SUMS and not any(map(is_literal, eqn.invars))
 
 
 def _kind(eqn: Any) -> Any:

@@ -12,7 +12,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -25,6 +24,7 @@ from ._promoted import as_promoted_function
 from ._shards import on_every_device, over_shards, traced_on_no_mesh
 from ._tangents import along
 from ._vma import struct, typed_sharding, vma_of
+from .programs import ClosedJaxpr
 
 Flat = Callable[..., list[Array]]
 """A function of arrays."""
@@ -49,7 +49,7 @@ def members_apart(fn: Callable[..., PyTree[Array]], no_forward_mode: str | None 
 
         def one(*arrays: Any) -> list[Array]:
             held, given = arrays[: len(consts)], arrays[len(consts) :]
-            return as_promoted_function(jex.core.ClosedJaxpr(closed.jaxpr, held))(*given)
+            return as_promoted_function(ClosedJaxpr(closed.jaxpr, held))(*given)
 
         given = (*consts, *jax.tree.leaves(arrays))
         out = bind(_apart, Call(_Apart(one, message=no_forward_mode), None, (False,) * len(given)), given)

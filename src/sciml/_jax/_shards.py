@@ -23,6 +23,7 @@ from jaxtyping import Array, PyTree
 
 from ._off_mesh import off_mesh, places_arrays
 from ._vma import typed_sharding
+from .programs import ClosedJaxpr, as_function
 
 Program = Callable[[int], Callable[..., PyTree[Array]]]
 """`program(count)`: a function of arrays, of which some have `count` members in the last axis."""
@@ -159,7 +160,7 @@ def off_explicit_axes() -> Any:
     return on_no_mesh() if explicit else contextlib.nullcontext()
 
 
-def traced_on_no_mesh(fn: Callable, *arguments: PyTree) -> tuple[jex.core.ClosedJaxpr, PyTree]:
+def traced_on_no_mesh(fn: Callable, *arguments: PyTree) -> tuple[ClosedJaxpr, PyTree]:
     """Returns a function's program and the shapes of its results, traced on no mesh where its arguments allow it.
 
     A program that is traced on a mesh with explicit axes names that mesh wherever it makes an array, and would not run
@@ -235,7 +236,7 @@ def over_shards(
     has_members = (*(False for _ in consts), *flags)
 
     def plain(*inputs):
-        return jex.core.jaxpr_as_fun(jex.core.ClosedJaxpr(closed.jaxpr, inputs[: len(consts)]))(*inputs[len(consts) :])
+        return as_function(ClosedJaxpr(closed.jaxpr, inputs[: len(consts)]))(*inputs[len(consts) :])
 
     def of_device(parts: int, axes: tuple[str, ...]) -> Callable[..., list[Array]]:
         def run(*inputs):
@@ -256,7 +257,7 @@ def over_shards(
     return jax.tree.unflatten(treedef, _transformed(run, plain)(*inputs))
 
 
-def asks_for_devices() -> tuple[jex.core.ClosedJaxpr, ...]:
+def asks_for_devices() -> tuple[ClosedJaxpr, ...]:
     """Returns what a primitive names among its programs, so that JAX lowers it for devices that are known.
 
     JAX looks for `custom_partitioning` in programs among the parameters of primitives. With its new rules for custom
@@ -266,7 +267,7 @@ def asks_for_devices() -> tuple[jex.core.ClosedJaxpr, ...]:
 
 
 @functools.cache
-def _cut_nowhere() -> jex.core.ClosedJaxpr:
+def _cut_nowhere() -> ClosedJaxpr:
     run = custom_partitioning(lambda x: x)
     run.def_partition(partition=lambda mesh, args, out: (mesh, lambda x: x, out.sharding, args), sharding_rule="i -> i")
     with on_no_mesh():

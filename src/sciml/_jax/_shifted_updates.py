@@ -9,117 +9,119 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 import numpy as np
 
-from ._jaxprs import is_literal, program_called, programs_held, run_equation, scan_counts, with_programs
 from ._shards import off_explicit_axes
 from ._vma import struct, typed_sharding, vma_of
+from .programs import (
+    ClosedJaxpr,
+    Jaxpr,
+    _names as names,
+    as_function,
+    equations,
+    evaluate,
+    is_literal,
+    makers,
+    parts_of_scan,
+    program_called,
+    programs_held,
+    run_equation,
+    with_programs,
+)
 
-_CALLS = "jit", "pjit"
-_UPDATES = {"dynamic_update_slice": 1, "scatter": 2}
-"""Where the update stands among the operands."""
 
-_MOVES = {*_UPDATES, "slice", "dynamic_slice", "gather", "concatenate", "pad", "rev"}
-"""What a function reads its neighbours with, whose own rule of derivatives may then shift and update, too."""
-
-
-def read_before_written(closed: jex.core.ClosedJaxpr) -> jex.core.ClosedJaxpr:
+def read_before_written(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Returns a program whose updates by what they update are behind a barrier; itself where it has none."""
     if not _has_one(closed.jaxpr):
         return closed
     kinds = [struct(x.shape, x.dtype, vma_of(x), typed_sharding(x)) for x in closed.in_avals]
     placed = any(x.sharding is not None for x in kinds)
     with contextlib.nullcontext() if placed else off_explicit_axes():
-        return jax.make_jaxpr(lambda *args: _run(closed.jaxpr, closed.consts, args))(*kinds)
+        return jax.make_jaxpr(lambda *args: _run(closed.jaxpr, [*closed.consts, *args]))(*kinds)
 
 
-def _has_one(jaxpr: jex.core.Jaxpr) -> bool:
-    makers = _makers(jaxpr)
-    return any(_is_one(eqn, makers) or _holds_one(eqn) for eqn in jaxpr.eqns)
+def _has_one(jaxpr: Jaxpr) -> bool:
+    made = makers(jaxpr)
+    return any(_is_one(eqn, made) or _holds_one(eqn) for eqn in jaxpr.eqns)
 
 
 def _holds_one(eqn: Any) -> bool:
     return any(map(_moves if eqn.primitive.name in _RULES else _has_one, _programs(eqn)))
 
 
-def _programs(eqn: Any) -> list[jex.core.Jaxpr]:
-    return [x.jaxpr for x in ([eqn.params["jaxpr"]] if eqn.primitive.name in _CALLS else programs_held(eqn))]
+def _programs(eqn: Any) -> list[Jaxpr]:
+    return [x.jaxpr for x in ([eqn.params["jaxpr"]] if eqn.primitive.name in names.JITS else programs_held(eqn))]
 
 
-def _moves(jaxpr: jex.core.Jaxpr) -> bool:
-    within = (x for eqn in jaxpr.eqns for x in _programs(eqn))
-    return _has_one(jaxpr) or any(eqn.primitive.name in _MOVES for eqn in jaxpr.eqns) or any(map(_moves, within))
+def _moves(jaxpr: Jaxpr) -> bool:
+    """Whether a function reads its neighbours; its own rule of derivatives may then shift and update, too."""
+    return any(
+        eqn.primitive.name in names.MOVES or eqn.primitive.name in names.UPDATES for eqn in equations(jaxpr, _programs)
+    )
 
 
-def _makers(jaxpr: jex.core.Jaxpr) -> dict[Any, Any]:
-    return {out: eqn for eqn in jaxpr.eqns for out in eqn.outvars}
-
-
-def _is_one(eqn: Any, makers: Mapping[Any, Any]) -> bool:
+def _is_one(eqn: Any, made: Mapping[Any, Any]) -> bool:
     """Whether an equation updates several numbers of an array, not all, by what depends on it."""
-    if eqn.primitive.name not in _UPDATES:
+    if eqn.primitive.name not in names.UPDATES:
         return False
-    target, update = eqn.invars[0], eqn.invars[_UPDATES[eqn.primitive.name]]
+    target, update = eqn.invars[0], eqn.invars[names.UPDATES[eqn.primitive.name]]
     if is_literal(target) or is_literal(update) or not 1 < update.aval.size < target.aval.size:
         return False
-    return bool(_sources(update, makers) & _sources(target, makers))
+    return bool(_sources(update, made) & _sources(target, made))
 
 
-def _sources(var: Any, makers: Mapping[Any, Any]) -> set[Any]:
+def _sources(var: Any, made: Mapping[Any, Any]) -> set[Any]:
     """What a value is computed from, with itself."""
     found, left = set(), [var]
     while left:
         var = left.pop()
         if var not in found:
             found.add(var)
-            left += [v for v in makers[var].invars if not is_literal(v)] if var in makers else []
+            left += [v for v in made[var].invars if not is_literal(v)] if var in made else []
     return found
 
 
-def _run(jaxpr: jex.core.Jaxpr, consts: Iterable[Any], args: Iterable[Any]) -> list:
-    known, makers = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args))), _makers(jaxpr)
-    for eqn in jaxpr.eqns:
-        inputs = [v.val if is_literal(v) else known[v] for v in eqn.invars]
+def _run(jaxpr: Jaxpr, inputs: Iterable[Any]) -> list:
+    made = makers(jaxpr)
+
+    def rewritten(eqn: Any, inputs: list) -> list:
         if not _holds_one(eqn):
-            if _is_one(eqn, makers):
-                place = _UPDATES[eqn.primitive.name]
+            if _is_one(eqn, made):
+                place = names.UPDATES[eqn.primitive.name]
                 inputs[place] = jax.lax.optimization_barrier(inputs[place])
-            out = run_equation(eqn, inputs, jaxpr.debug_info)
-        elif eqn.primitive.name in _CALLS:
-            out = _run(eqn.params["jaxpr"].jaxpr, eqn.params["jaxpr"].consts, inputs)
-        elif eqn.primitive.name == "scan" and eqn.params["length"] == 1:
-            out = _turn(eqn, inputs)
-        elif eqn.primitive.name in _RULES:
-            out = _RULES[eqn.primitive.name](eqn, jaxpr.debug_info)(*inputs)
-        else:
-            out = run_equation(with_programs(eqn, read_before_written), inputs, jaxpr.debug_info)
-        known.update(zip(eqn.outvars, out))
-    return [v.val if is_literal(v) else known[v] for v in jaxpr.outvars]
+            return run_equation(eqn, inputs)
+        if eqn.primitive.name in names.JITS:
+            return _run(eqn.params["jaxpr"].jaxpr, [*eqn.params["jaxpr"].consts, *inputs])
+        if eqn.primitive.name == "scan" and eqn.params["length"] == 1:
+            return _turn(eqn, inputs)
+        if eqn.primitive.name in _RULES:
+            return _RULES[eqn.primitive.name](eqn)(*inputs)
+        return run_equation(with_programs(eqn, read_before_written), inputs)
+
+    return evaluate(jaxpr, inputs, rewritten)
 
 
 def _turn(eqn: Any, inputs: list) -> list:
     """A scan of one turn without the loop, which XLA takes away after the barriers."""
-    consts, carried = scan_counts(eqn)
-    before = consts + carried
+    consts, carry, xs = parts_of_scan(eqn, inputs)
     closed = eqn.params["jaxpr"]
-    out = _run(closed.jaxpr, closed.consts, [*inputs[:before], *(x[0] for x in inputs[before:])])
-    return [*out[:carried], *(x[None] for x in out[carried:])]
+    out = _run(closed.jaxpr, [*closed.consts, *consts, *carry, *(x[0] for x in xs)])
+    return [*out[: len(carry)], *(x[None] for x in out[len(carry) :])]
 
 
 def _called(fn: Callable, *args: Any) -> Any:
     """Calls a function as a program without such updates."""
     closed, out = jax.make_jaxpr(fn, return_shape=True)(*args)
-    found = jex.core.jaxpr_as_fun(read_before_written(closed))(*jax.tree.leaves(args))
+    found = as_function(read_before_written(closed))(*jax.tree.leaves(args))
     return jax.tree.unflatten(jax.tree.structure(out), found)
 
 
 class _Parted:
     """An equation as a function of those of its operands that have derivatives, and its results that have any."""
 
-    def __init__(self, eqn: Any, debug_info: Any):
-        self.eqn, self.debug_info = eqn, debug_info
+    def __init__(self, eqn: Any):
+        self.eqn = eqn
         self.moving = [jnp.issubdtype(v.aval.dtype, jnp.inexact) for v in eqn.invars]
         self.moved = [jnp.issubdtype(v.aval.dtype, jnp.inexact) for v in eqn.outvars]
 
@@ -127,7 +129,7 @@ class _Parted:
         """Its results, by its own program."""
         called = program_called(self.eqn)
         assert called is not None
-        return _run(*called, inputs)
+        return _run(called[0], [*called[1], *inputs])
 
     def of_moving(self, inputs: Iterable[Any]) -> tuple[Callable[..., tuple[list, list]], list]:
         """The function, which returns the other results beside, and where it is to be taken."""
@@ -136,7 +138,7 @@ class _Parted:
         def run(*xs: Any) -> tuple[list, list]:
             given = iter(xs)
             every = [next(given) if moves else x for x, moves in zip(inputs, self.moving)]
-            out = run_equation(self.eqn, every, self.debug_info)
+            out = run_equation(self.eqn, every)
             return self.parted(out), [x for x, moves in zip(out, self.moved) if not moves]
 
         return run, [x for x, moves in zip(inputs, self.moving) if moves]
@@ -151,8 +153,8 @@ class _Parted:
         return [next(moved if moves else rest) for moves in self.moved]
 
 
-def _custom_jvp(eqn: Any, debug_info: Any) -> Callable[..., list]:
-    parts = _Parted(eqn, debug_info)
+def _custom_jvp(eqn: Any) -> Callable[..., list]:
+    parts = _Parted(eqn)
     run = jax.custom_jvp(parts.plain)
 
     @run.defjvp
@@ -168,8 +170,8 @@ def _custom_jvp(eqn: Any, debug_info: Any) -> Callable[..., list]:
     return run
 
 
-def _custom_vjp(eqn: Any, debug_info: Any) -> Callable[..., list]:
-    parts = _Parted(eqn, debug_info)
+def _custom_vjp(eqn: Any) -> Callable[..., list]:
+    parts = _Parted(eqn)
     run = jax.custom_vjp(parts.plain)
 
     def forward(*inputs: Any) -> tuple[list, Any]:

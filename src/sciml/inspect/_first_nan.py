@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 import numpy as np
 
 from .._jax._marks import LANES, ONE_BY_ONE
+from .._jax.programs import ClosedJaxpr, as_function
 from ._flat_program import FlatProgram, bad_in
 from ._lower import of_arrays
 from ._origin import Search
@@ -171,7 +171,7 @@ def _look(run: Callable, dynamic: Any, names: list[str] | None = None) -> NonFin
     @jax.jit
     def compiled(inputs):
         consts = inputs[: len(closed.consts)]
-        return jex.core.jaxpr_as_fun(jex.core.ClosedJaxpr(closed.jaxpr, consts))(*inputs[len(consts) :])
+        return as_function(ClosedJaxpr(closed.jaxpr, consts))(*inputs[len(consts) :])
 
     results = compiled(inputs)
     which = next((i for i, x in enumerate(results) if bool(bad_in(x))), None)
@@ -235,7 +235,7 @@ def _entry(x: Any, at: np.ndarray | None) -> str:
 
 
 def _alone(
-    closed: jex.core.ClosedJaxpr, compiled: Callable, inputs: list, results: Sequence[Any], which: int
+    closed: ClosedJaxpr, compiled: Callable, inputs: list, results: Sequence[Any], which: int
 ) -> tuple[int | None, list]:
     """Returns the first member from which a result is not finite, and inputs in which every member is that one.
 

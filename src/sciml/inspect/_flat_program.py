@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import jax.extend as jex
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from .._jax._jaxprs import is_literal
 from .._jax._marks import STEP
+from .._jax.programs import Jaxpr, evaluate
 from .._source_lines import SourceLine
 from ._programs import Place, program_of
 
@@ -77,9 +76,8 @@ class FlatProgram:
         last_use: After which operation a value is not read any more.
     """
 
-    def __init__(self, jaxpr: jex.core.Jaxpr, around: Place | None = None):
+    def __init__(self, jaxpr: Jaxpr, around: Place | None = None):
         self.ops: list[Op] = []
-        self.debug_info = jaxpr.debug_info
         self.inputs = self.size = len(jaxpr.constvars) + len(jaxpr.invars)
         self.dtypes: list[Any] = [getattr(v.aval, "dtype", None) for v in (*jaxpr.constvars, *jaxpr.invars)]
         self._written: set[int] = set()
@@ -89,29 +87,22 @@ class FlatProgram:
             self.last_use.update((x, index) for x in op.inputs if not isinstance(x, Fixed))
         self.last_use.update((x, len(self.ops)) for x in self.results if not isinstance(x, Fixed))
 
-    def _add(self, jaxpr: jex.core.Jaxpr, given: Sequence[Ref], around: Place | None) -> list[Ref]:
-        known: dict[Any, Ref] = dict(zip((*jaxpr.constvars, *jaxpr.invars), given, strict=True))
-
-        def read(v: Any) -> Ref:
-            return Fixed(np.asarray(v.val, v.aval.dtype), True) if is_literal(v) else known[v]
-
-        for eqn in jaxpr.eqns:
-            place = _place(eqn, around)
-            inputs = tuple(map(read, eqn.invars))
-            called = program_of(eqn)
+    def _add(self, jaxpr: Jaxpr, given: Sequence[Ref], around: Place | None) -> list[Ref]:
+        def listed(eqn: Any, inputs: list[Ref]) -> list[Ref]:
+            place, called = _place(eqn, around), program_of(eqn)
             if called is not None:
                 program, consts = called
-                results = self._add(program, [*(Fixed(c, False) for c in consts), *inputs], place)
-            else:
-                results = list(range(self.size, self.size + len(eqn.outvars)))
-                self.size += len(results)
-                self.dtypes += [getattr(v.aval, "dtype", None) for v in eqn.outvars]
-                fresh = all(isinstance(x, Fixed) or x in self._written for x in inputs)
-                fresh = fresh and not any(isinstance(x, Fixed) and not x.literal for x in inputs)
-                self._written |= set(results) if fresh else set()
-                self.ops.append(Op(place, inputs, tuple(results), fresh))
-            known.update(zip(eqn.outvars, results))
-        return [read(v) for v in jaxpr.outvars]
+                return self._add(program, [*(Fixed(c, False) for c in consts), *inputs], place)
+            results = list(range(self.size, self.size + len(eqn.outvars)))
+            self.size += len(results)
+            self.dtypes += [getattr(v.aval, "dtype", None) for v in eqn.outvars]
+            fresh = all(isinstance(x, Fixed) or x in self._written for x in inputs)
+            fresh = fresh and not any(isinstance(x, Fixed) and not x.literal for x in inputs)
+            self._written |= set(results) if fresh else set()
+            self.ops.append(Op(place, tuple(inputs), tuple(results), fresh))
+            return results
+
+        return evaluate(jaxpr, given, listed, lambda v: Fixed(np.asarray(v.val, v.aval.dtype), True))
 
     def is_float(self, number: int) -> bool:
         """Whether a value can be not finite."""

@@ -10,13 +10,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from .._jax._jaxprs import programs_within, run_equation, scan_counts
 from .._jax._vma import to_varying
+from .._jax.programs import ClosedJaxpr, _names as names, as_function, programs_within, run_anew, run_equation
 from ._flat_program import Fixed, FlatProgram, Op, Ref
 
 
@@ -48,7 +47,7 @@ class AbstractHolding(abc.ABC):
         """Returns values as what a loop carries from iteration to iteration, within a function that is compiled."""
 
     @abc.abstractmethod
-    def function(self, closed: jex.core.ClosedJaxpr) -> Callable[..., list]:
+    def function(self, closed: ClosedJaxpr) -> Callable[..., list]:
         """Returns a program as a function of one device's values."""
 
     @abc.abstractmethod
@@ -87,9 +86,9 @@ class AsTheyAre(AbstractHolding):
         """As `AbstractHolding.varying`."""
         return tree
 
-    def function(self, closed: jex.core.ClosedJaxpr) -> Callable[..., list]:
+    def function(self, closed: ClosedJaxpr) -> Callable[..., list]:
         """As `AbstractHolding.function`."""
-        return jex.core.jaxpr_as_fun(closed)
+        return as_function(closed)
 
     def all_results(self, flat: FlatProgram) -> None:
         """As `AbstractHolding.all_results`: what is large need not be kept, then."""
@@ -159,7 +158,7 @@ class OverDevices(AbstractHolding):
         """As `AbstractHolding.varying`."""
         return to_varying(tree, self.axes) if self.checked else tree
 
-    def function(self, closed: jex.core.ClosedJaxpr) -> Callable[..., list]:
+    def function(self, closed: ClosedJaxpr) -> Callable[..., list]:
         """As `AbstractHolding.function`."""
         flat = FlatProgram(closed.jaxpr)
 
@@ -180,42 +179,20 @@ class OverDevices(AbstractHolding):
         """Returns the values of a program on one device, and the results of each operation."""
         known, results = [*given, *[None] * (flat.size - flat.inputs)], []
         for op in flat.ops:
-            out = [self.varying(x) for x in self._operation(op, [self._read(x, known) for x in op.inputs], flat)]
+            out = [self.varying(x) for x in self._operation(op, [self._read(x, known) for x in op.inputs])]
             results.append(out)
             for number, value in zip(op.outputs, out, strict=True):
                 known[number] = value
         return known, results
 
-    def _operation(self, op: Op, operands: list[Any], flat: FlatProgram) -> Sequence[Any]:
+    def _operation(self, op: Op, operands: list[Any]) -> Sequence[Any]:
         """Returns the results of an operation on one device, all of which vary over all axes."""
-        eqn, params = op.place.eqn, op.place.eqn.params
-        if op.name in ("pvary", "pcast"):
+        eqn = op.place.eqn
+        if op.name in names.PROMOTIONS:
             return operands
-        if op.name == "while":
-            return self._while(params, operands)
-        if op.name == "scan":
-            return self._scan(eqn, operands)
-        if op.name == "cond":
-            return jax.lax.switch(operands[0], [self.function(x) for x in params["branches"]], *operands[1:])
+        if op.name == "cond" or op.name in names.LOOPS:
+            return run_anew(eqn, operands, self.function)
         if any(programs_within(eqn)):
-            return run_equation(eqn, operands, flat.debug_info)
-        made = eqn.primitive.bind(*operands, **params)
+            return run_equation(eqn, operands)
+        made = eqn.primitive.bind(*operands, **eqn.params)
         return made if eqn.primitive.multiple_results else [made]
-
-    def _while(self, params: dict[str, Any], operands: list[Any]) -> Sequence[Any]:
-        test, body = self.function(params["cond_jaxpr"]), self.function(params["body_jaxpr"])
-        first, end = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
-        tested, closed_over, carry = operands[:first], operands[first:end], operands[end:]
-        return jax.lax.while_loop(lambda c: test(*tested, *c)[0], lambda c: body(*closed_over, *c), carry)
-
-    def _scan(self, eqn: Any, operands: list[Any]) -> Sequence[Any]:
-        body, (first, carried) = self.function(eqn.params["jaxpr"]), scan_counts(eqn)
-        closed_over, carry, xs = operands[:first], operands[first : first + carried], operands[first + carried :]
-
-        def iterate(carry, xs):
-            out = body(*closed_over, *carry, *xs)
-            return out[:carried], out[carried:]
-
-        how = dict(length=eqn.params["length"], reverse=eqn.params["reverse"])
-        carry, rows = jax.lax.scan(iterate, carry, xs, **how)
-        return [*carry, *rows]

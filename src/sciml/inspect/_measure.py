@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.extend as jex
 import numpy as np
 
+from .._jax.programs import ClosedJaxpr
 from ._lower import is_jitted, lower, of_arrays
 from ._retraces import traces_seen
 
@@ -27,7 +27,7 @@ class Stages(NamedTuple):
         call: Calls the compiled program with copies of what it may overwrite, and waits; returns the seconds.
     """
 
-    closed: jex.core.ClosedJaxpr
+    closed: ClosedJaxpr
     inputs: list[Any] | None
     lowered: jax.stages.Lowered
     compiled: jax.stages.Compiled

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax._jaxprs import run_equation, scan_counts
+from .._jax.programs import run_equation, scan_counts
 from ._flat_program import Fixed, FlatProgram, Op, bad_in, badness
 from ._held_values import AbstractHolding, AsTheyAre, OverDevices
 from ._origin_found import FromInput, Origin
@@ -41,7 +41,7 @@ class ShardedWithin:
         program = self.eqn.params["jaxpr"]
         self.flat = FlatProgram(getattr(program, "jaxpr", program), op.place)
         self.search = search(self.flat, self.devices)
-        self._compiled = jax.jit(lambda *operands: run_equation(self.eqn, operands, self.flat.debug_info))
+        self._compiled = jax.jit(lambda *operands: run_equation(self.eqn, operands))
 
     def run(self, operands: Sequence[Any]) -> list[Any]:
         """Returns the results."""
@@ -348,7 +348,7 @@ class Search:
         """Returns the results of an operation, of which loops run compiled."""
         if op.name in _WITHIN:
             return self._inner_of(index, op).run(operands)
-        return run_equation(op.place.eqn, operands, self.flat.debug_info)
+        return run_equation(op.place.eqn, operands)
 
     def _values(self, given: Sequence[Any], keep: Iterable[int] = ()) -> _Values:
         last = self._last

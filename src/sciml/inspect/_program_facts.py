@@ -5,17 +5,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import jax.extend as jex
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax._jaxprs import is_literal
 from .._jax._marks import FALLBACK, LANES, ONE_BY_ONE
 from .._jax._vma import typed_sharding
+from .._jax.programs import ClosedJaxpr, _names as names, is_literal
 from ._programs import Place, places, program_of
 
-_CALLBACKS = {"pure_callback", "io_callback", "debug_callback", "debug_print", "callback"}
-_KERNELS = {"pallas_call", "mosaic_gpu_p", "mosaic_gpu", "triton_kernel_call", "core_map", "tpu_custom_call"}
 _REPEATS, _LEAST = 12, 48  # a block of equations that follows itself so often, of so many equations in all, is a loop
 
 
@@ -63,7 +60,7 @@ class ProgramFacts(NamedTuple):
     constants: int
 
 
-def facts_of(closed: jex.core.ClosedJaxpr) -> ProgramFacts:
+def facts_of(closed: ClosedJaxpr) -> ProgramFacts:
     """Returns what is in a program."""
     found = list(places(closed.jaxpr))
     primitives = Counter(place.eqn.primitive.name for place in found)
@@ -73,7 +70,7 @@ def facts_of(closed: jex.core.ClosedJaxpr) -> ProgramFacts:
         len(found),
         dict(primitives.most_common()),
         dict(dtypes.most_common()),
-        tuple(Note(p.eqn.primitive.name, _line(p), p.loops) for p in found if p.eqn.primitive.name in _CALLBACKS),
+        tuple(Note(p.eqn.primitive.name, _line(p), p.loops) for p in found if p.eqn.primitive.name in names.CALLBACKS),
         tuple(_changed(found, 32, 64)) if widths == {32} else (),
         tuple(_changed(found, 64, 32)) if widths == {64} else (),
         tuple(_unrolled(found)),
@@ -84,7 +81,7 @@ def facts_of(closed: jex.core.ClosedJaxpr) -> ProgramFacts:
     )
 
 
-def _constants(closed: jex.core.ClosedJaxpr, found: list[Place]) -> int:
+def _constants(closed: ClosedJaxpr, found: list[Place]) -> int:
     """Returns the bytes of arrays that are part of the program, or of one that it calls."""
     held = list(closed.consts)
     for place in found:
@@ -171,7 +168,7 @@ def _ways(found: list[Place]) -> Iterator[str]:
             kind, count = word.split(":")
             text = f"{count} members {'over lanes' if kind == LANES else 'one after another'}"
             seen.setdefault(text, None)
-        if place.eqn.primitive.name in _KERNELS:
+        if place.eqn.primitive.name in names.KERNELS:
             seen.setdefault(f"kernel {place.eqn.params.get('name') or place.eqn.primitive.name}", None)
     return iter(seen)
 

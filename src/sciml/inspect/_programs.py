@@ -3,13 +3,11 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import jax.extend as jex
-
-from .._jax._jaxprs import program_called, programs_within
+from .._jax.programs import Jaxpr, _names as names, program_called, programs_within
 from .._source_lines import SourceLine, source_line
 
 
-def program_of(eqn: Any) -> tuple[jex.core.Jaxpr, list] | None:
+def program_of(eqn: Any) -> tuple[Jaxpr, list] | None:
     """Returns the program that an equation only calls, and its constants; None where it does more, or other things."""
     name, params = eqn.primitive.name, eqn.params
     if name in ("custom_vmap_call", "custom_partitioning"):
@@ -43,11 +41,11 @@ class Place(NamedTuple):
         return own if own is not None or self.around is None else self.around.line
 
 
-def places(jaxpr: jex.core.Jaxpr) -> Iterator[Place]:
+def places(jaxpr: Jaxpr) -> Iterator[Place]:
     """Returns every equation of a program and of all programs within it."""
     number = iter(range(10**9))
 
-    def walk(jaxpr: jex.core.Jaxpr, scope: str, loops: int, around: Place | None) -> Iterator[Place]:
+    def walk(jaxpr: Jaxpr, scope: str, loops: int, around: Place | None) -> Iterator[Place]:
         own = next(number)
         for eqn in jaxpr.eqns:
             here = f"{scope}/{eqn.source_info.name_stack}" if str(eqn.source_info.name_stack) else scope
@@ -55,7 +53,7 @@ def places(jaxpr: jex.core.Jaxpr) -> Iterator[Place]:
             yield place
             called = program_of(eqn)
             inner = [called[0]] if called is not None else list(programs_within(eqn))
-            deeper = loops + (eqn.primitive.name in ("while", "scan"))
+            deeper = loops + (eqn.primitive.name in names.LOOPS)
             for program in inner:
                 yield from walk(program, here, deeper, place)
 

@@ -1,22 +1,32 @@
 """How often loops of unknown length run, counted by a run of the program with counters in its loops."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 import numpy as np
 
-from .._jax._jaxprs import is_literal, run_equation, scan_counts
 from .._jax._sources import at_source_of
 from .._jax._vma import promote
+from .._jax.programs import (
+    ClosedJaxpr,
+    Jaxpr,
+    _names as names,
+    array_of,
+    equations,
+    evaluate,
+    parts_of_scan,
+    parts_of_while,
+    programs_held,
+    run_equation,
+)
 from ._hlo_text import HloModule
 from ._hlo_work import whiles_of
 from ._programs import program_of
 
 
-def trips_of(module: HloModule, closed: jex.core.ClosedJaxpr, inputs: Sequence[Any] | None) -> dict[str, float]:
+def trips_of(module: HloModule, closed: ClosedJaxpr, inputs: Sequence[Any] | None) -> dict[str, float]:
     """Returns the iterations, on average, of loops whose number the compiler does not know, by their names.
 
     Args:
@@ -56,57 +66,42 @@ def trips_of(module: HloModule, closed: jex.core.ClosedJaxpr, inputs: Sequence[A
     return trips
 
 
-def _counts(closed: jex.core.ClosedJaxpr, inputs: list) -> list:
-    return _evaluate(closed.jaxpr, closed.consts, inputs)[1]
+def _counts(closed: ClosedJaxpr, inputs: list) -> list:
+    return _evaluate(closed, inputs)[1]
 
 
-def _evaluate(jaxpr: jex.core.Jaxpr, consts: Sequence[Any], inputs: Sequence[Any]) -> tuple[list, list]:
+def _evaluate(closed: ClosedJaxpr, inputs: Sequence[Any]) -> tuple[list, list]:
     """Returns the results of a program, and for each loop in it, in their order, how often its body runs."""
-    known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *inputs)))
     counts: list[Any] = []
 
-    def read(v: Any) -> Any:
-        return jnp.asarray(v.val, v.aval.dtype) if is_literal(v) else known[v]
-
-    for eqn in jaxpr.eqns:
-        given = list(map(read, eqn.invars))
+    def counted(eqn: Any, given: list) -> list:
         called = program_of(eqn)
-        name = eqn.primitive.name
         with at_source_of(eqn):
             if called is not None:
-                out, more = _evaluate(*called, given)
-            elif name == "while":
-                out, more = _while(eqn, given)
-            elif name == "scan":
-                out, more = _scan(eqn, given)
-            elif name == "cond":
-                out, more = _cond(eqn, given)
+                out, more = _evaluate(ClosedJaxpr(*called), given)
+            elif eqn.primitive.name in _COUNTED:
+                out, more = _COUNTED[eqn.primitive.name](eqn, given)
             else:
-                out, more = run_equation(eqn, given, jaxpr.debug_info), []
-        counts += more
-        known.update(zip(eqn.outvars, out))
-    return list(map(read, jaxpr.outvars)), counts
+                return run_equation(eqn, given)
+        counts.extend(more)
+        return out
+
+    return evaluate(closed.jaxpr, (*closed.consts, *inputs), counted, array_of), counts
 
 
-def _loops_in(jaxpr: jex.core.Jaxpr) -> Iterator[Any]:
+def _loops_in(jaxpr: Jaxpr) -> Iterator[Any]:
     """Returns the loops of a program in the order in which `_evaluate` counts them; none within `jax.shard_map`."""
-    for eqn in jaxpr.eqns:
-        called, name = program_of(eqn), eqn.primitive.name
-        if called is not None:
-            yield from _loops_in(called[0])
-        elif name == "while":
-            yield eqn
-            yield from _loops_in(eqn.params["cond_jaxpr"].jaxpr)
-            yield from _loops_in(eqn.params["body_jaxpr"].jaxpr)
-        elif name == "scan":
-            yield eqn
-            yield from _loops_in(eqn.params["jaxpr"].jaxpr)
-        elif name == "cond":
-            for branch in eqn.params["branches"]:
-                yield from _loops_in(branch.jaxpr)
+    return (eqn for eqn in equations(jaxpr, _programs_counted) if eqn.primitive.name in names.LOOPS)
 
 
-def _blank(jaxpr: jex.core.Jaxpr) -> list:
+def _programs_counted(eqn: Any) -> Iterable[Jaxpr]:
+    called = program_of(eqn)
+    if called is not None:
+        return (called[0],)
+    return (x.jaxpr for x in programs_held(eqn)) if eqn.primitive.name in _COUNTED else ()
+
+
+def _blank(jaxpr: Jaxpr) -> list:
     """Returns a count of zero for each loop in a program."""
     return [jnp.int32(0) for _ in _loops_in(jaxpr)]
 
@@ -116,17 +111,15 @@ def _add(a: list, b: list) -> list:
 
 
 def _while(eqn: Any, given: list) -> tuple[list, list]:
-    p = eqn.params
-    cond, body = p["cond_jaxpr"], p["body_jaxpr"]
-    for_cond, rest = given[: p["cond_nconsts"]], given[p["cond_nconsts"] :]
-    for_body, carry = rest[: p["body_nconsts"]], rest[p["body_nconsts"] :]
+    cond, body = eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"]
+    for_cond, for_body, carry = parts_of_while(eqn, given)
 
     def go_on(state):
-        return _evaluate(cond.jaxpr, cond.consts, [*for_cond, *state[0]])[0][0]
+        return _evaluate(cond, [*for_cond, *state[0]])[0][0]
 
     def iterate(state):
         carry, count, inner = state
-        out, more = _evaluate(body.jaxpr, body.consts, [*for_body, *carry])
+        out, more = _evaluate(body, [*for_body, *carry])
         return out, count + 1, _add(inner, more)
 
     inner = _blank(body.jaxpr)
@@ -136,13 +129,12 @@ def _while(eqn: Any, given: list) -> tuple[list, list]:
 
 def _scan(eqn: Any, given: list) -> tuple[list, list]:
     closed, length = eqn.params["jaxpr"], eqn.params["length"]
-    n_consts, n_carry = scan_counts(eqn)
-    consts, carry, xs = given[:n_consts], given[n_consts : n_consts + n_carry], given[n_consts + n_carry :]
+    consts, carry, xs = parts_of_scan(eqn, given)
 
     def iterate(state, x):
         carry, inner = state
-        out, more = _evaluate(closed.jaxpr, closed.consts, [*consts, *carry, *x])
-        return (out[:n_carry], _add(inner, more)), out[n_carry:]
+        out, more = _evaluate(closed, [*consts, *carry, *x])
+        return (out[: len(carry)], _add(inner, more)), out[len(carry) :]
 
     start = promote((carry, _blank(closed.jaxpr)))
     (carry, inner), ys = jax.lax.scan(iterate, start, xs, length=length, reverse=eqn.params["reverse"])
@@ -156,7 +148,7 @@ def _cond(eqn: Any, given: list) -> tuple[list, list]:
 
     def branch(number: int):
         def run(*operands):
-            out, counts = _evaluate(branches[number].jaxpr, branches[number].consts, operands)
+            out, counts = _evaluate(branches[number], operands)
             before, after = (sum(map(len, part)) for part in (blanks[:number], blanks[number + 1 :]))
             return out, [jnp.int32(0)] * before + counts + [jnp.int32(0)] * after
 
@@ -164,3 +156,6 @@ def _cond(eqn: Any, given: list) -> tuple[list, list]:
 
     which = jnp.clip(index, 0, np.int32(len(branches) - 1))
     return jax.lax.switch(which, [branch(i) for i in range(len(branches))], *operands)
+
+
+_COUNTED = {"while": _while, "scan": _scan, "cond": _cond}

@@ -12,7 +12,7 @@ import pytest
 
 import sciml
 from sciml import verify
-from sciml._jax._jaxprs import programs_within
+from sciml._jax.programs import programs_within
 from tests.gradients import check_gradient
 from tests.registry_adjoints import (
     ADJOINTS,

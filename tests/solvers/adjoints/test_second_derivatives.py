@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import sciml
-from sciml._jax._jaxprs import programs_within
+from sciml._jax.programs import programs_within
 from tests.solvers.test_shard_map import mesh as mesh
 
 pytestmark = pytest.mark.x64

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml._jax._jaxprs import programs_within
+from sciml._jax.programs import programs_within
 from sciml.solvers.linear._read_in_parts import read_in_parts
 from sciml.solvers.methods.implicit import _rosenbrock
 from sciml.solvers.terms._barrier import stage_barrier

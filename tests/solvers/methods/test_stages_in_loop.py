@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml._jax._jaxprs import programs_within
+from sciml._jax.programs import programs_within
 
 CELLS = 1100
 """So many numbers are worth a barrier."""

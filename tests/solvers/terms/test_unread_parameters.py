@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import sciml
-from sciml._jax._jaxprs import programs_within
+from sciml._jax.programs import programs_within
 
 
 class Decay(eqx.Module):

@@ -13,8 +13,8 @@ from jaxtyping import Array
 
 from ..._choices import choices
 from ..._jax._vma import promote
+from ..._jax.programs import _names as names
 from . import _linear_algebra as linear_algebra
-from ._elementwise import ELEMENTWISE
 from ._values import Stacked
 
 _RULES: dict[str, Callable[..., Array | Sequence[Array] | None]] = {}
@@ -30,7 +30,7 @@ def run(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int
         count: The number of lanes.
     """
     name = eqn.primitive.name
-    if name in ELEMENTWISE:
+    if name in names.ELEMENTWISE:
         out = _elementwise(eqn, values, arrays, count)
     elif name in _RULES:
         out = _RULES[name](eqn, values, arrays, count)

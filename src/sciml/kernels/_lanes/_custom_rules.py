@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..._jax._jaxprs import program_called, run_equation
 from ..._jax._vma import struct, vma_of
+from ..._jax.programs import program_called, run_equation
 from ._values import Constant, Stacked, Value, over_all_lanes, stack, unstack
 
 Evaluate = Callable[[Any, Sequence[Any], list[Value]], list[Value]]
@@ -39,7 +39,7 @@ def _split(values: list[Value]) -> tuple[_Unfilled, list]:
     return _Unfilled(structure, known), [x for x in entries if not isinstance(x, Constant)]
 
 
-def custom_jvp_call(eqn: Any, inputs: list[Value], evaluate: Evaluate, debug_info: Any) -> list[Value]:
+def custom_jvp_call(eqn: Any, inputs: list[Value], evaluate: Evaluate) -> list[Value]:
     """Evaluates a function of `jax.custom_jvp`, whose rule stays that of the evaluation."""
     called = program_called(eqn)
     assert called is not None
@@ -62,7 +62,7 @@ def custom_jvp_call(eqn: Any, inputs: list[Value], evaluate: Evaluate, debug_inf
             every = list(primals)
             for i, x in zip(moving, xs):
                 every[i] = x
-            out = run_equation(eqn, every, debug_info)
+            out = run_equation(eqn, every)
             return [x for x in out if jnp.issubdtype(x.dtype, jnp.inexact)]
 
         return jax.jvp(of_moving, tuple(primals[i] for i in moving), tuple(tangents))[1]

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 from jaxtyping import Array
+
+from ..._jax.programs import Jaxpr
 
 
 def _polynomial(x: Array, *coefficients: Array, **options: Any) -> Array:
@@ -25,7 +26,7 @@ def _polynomial(x: Array, *coefficients: Array, **options: Any) -> Array:
 _DEFINITIONS: dict[str, Callable[..., Array]] = {"polynomial": _polynomial}
 
 
-def program_of_definition(eqn: Any) -> tuple[jex.core.Jaxpr, list] | None:
+def program_of_definition(eqn: Any) -> tuple[Jaxpr, list] | None:
     """Returns the program that an equation's primitive is defined by, and its constants; None if it has none here."""
     define = _DEFINITIONS.get(eqn.primitive.name)
     if define is None:

@@ -7,27 +7,8 @@ import jax
 import numpy as np
 
 from ..._jax._vma import promote
+from ..._jax.programs import _names as names
 from ._values import Constant, as_operand
-
-ELEMENTWISE = frozenset(
-    """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp clz complex conj
-    convert_element_type copy copy_p cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma
-    igamma_grad_a igammac imag integer_pow is_finite le le_to lgamma log log1p log2 logistic lt lt_to max min mul mulhi
-    ne neg nextafter not one_minus_square or polygamma population_count pow real reduce_precision
-    regularized_incomplete_beta rem round rsqrt select_n shift_left shift_right_arithmetic shift_right_logical sign sin
-    sinh sqrt square stop_gradient sub tan tanh xor zeta""".split()
-)
-"""Names of the primitives with one output whose every element depends on that element of the inputs."""
-
-CHEAP = frozenset(
-    """abs add add_any and ceil clamp complex conj convert_element_type copy copy_p eq eq_to floor ge gt imag is_finite
-    le le_to lt lt_to max min mul ne neg not or population_count real reduce_precision round select_n shift_left
-    shift_right_arithmetic shift_right_logical sign square stop_gradient sub xor""".split()
-)
-"""Those of them that XLA computes again sooner than it keeps their results."""
-
-IDENTITIES = frozenset(("copy", "copy_p", "pvary", "pcast"))
-"""Those that return what they are given, and those that only change what JAX knows of it."""
 
 _FOLD: dict[str, Callable[..., Any]] = {
     "abs": np.abs,
@@ -96,7 +77,7 @@ def apply(name: str, bind: Callable[..., Any], entries: list[Any], dtypes: list[
         dtypes: The entries' dtypes.
         out_dtype: The result's dtype.
     """
-    if name in IDENTITIES:
+    if name in names.IDENTITIES:
         return entries[0]
     constants = [isinstance(x, Constant) for x in entries]
     if any(constants):

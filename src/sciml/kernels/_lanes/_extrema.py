@@ -8,17 +8,16 @@ does: the derivative is NaN, or zero without a word. So what is compared is comp
 import functools
 
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._jax._barrier import held_back
-from ..._jax._jaxprs import is_literal
+from ..._jax.programs import Jaxpr, is_literal
 
 EXTREMA = {"reduce_max": jnp.max, "reduce_min": jnp.min}
 
 
-def compared_with_extrema(jaxpr: jex.core.Jaxpr) -> set:
+def compared_with_extrema(jaxpr: Jaxpr) -> set:
     """Returns the variables of a program that are compared with their own extrema, as in JAX's rule of derivatives."""
     reduced = {eqn.invars[0] for eqn in jaxpr.eqns if eqn.primitive.name in EXTREMA and not is_literal(eqn.invars[0])}
     return {v for eqn in jaxpr.eqns if eqn.primitive.name == "eq" for v in eqn.invars if not is_literal(v)} & reduced

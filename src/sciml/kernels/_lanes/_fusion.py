@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 import numpy as np
 from jax.custom_derivatives import zero_from_primal
@@ -21,11 +20,20 @@ from jaxtyping import Array
 
 from ..._choices import choices
 from ..._jax._barrier import computed_once, held_back, opaque
-from ..._jax._jaxprs import from_outside, is_literal, program_called, run_equation
 from ..._jax._matrix_products import Transposed, reads_columns
 from ..._jax._sources import at_source_of
 from ..._jax._vma import as_traced, promote, to_varying, vma_of
-from ._elementwise import CHEAP, ELEMENTWISE, IDENTITIES
+from ..._jax.programs import (
+    ClosedJaxpr,
+    Jaxpr,
+    _names as names,
+    array_of,
+    as_function,
+    evaluate,
+    from_outside,
+    program_called,
+    run_equation,
+)
 from ._values import Constant
 
 _BITS = {2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
@@ -84,7 +92,7 @@ def fused_over_lanes(work: Callable[[Any], Any], values: Any, lanes: tuple[int, 
     return jax.tree.unflatten(structure, [next(results) if x is None else x for x in leaves])
 
 
-def _run(closed: jex.core.ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int, ...], reverse: bool) -> list[Array]:
+def _run(closed: ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int, ...], reverse: bool) -> list[Array]:
     jaxpr, consts = closed.jaxpr, len(closed.consts)
     inputs = [_Symbol(v.aval.shape) for v in (*jaxpr.constvars, *jaxpr.invars)]
     operations: list[_Operation] = []
@@ -93,7 +101,7 @@ def _run(closed: jex.core.ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int
     parts = _parts(operations, lanes, fixed)
 
     def plain(*given):
-        return jex.core.jaxpr_as_fun(jex.core.ClosedJaxpr(jaxpr, given[:consts]))(*given[consts:])
+        return as_function(ClosedJaxpr(jaxpr, given[:consts]))(*given[consts:])
 
     def fused(*given):
         known = dict(zip(inputs, given))
@@ -102,16 +110,14 @@ def _run(closed: jex.core.ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int
             if len(part) > 1:
                 _run_fused(part, known, later, lanes, start)
             else:
-                _run_operation(*part, known, lanes, jaxpr.debug_info, fixed, transposed)
+                _run_operation(*part, known, lanes, fixed, transposed)
         return as_traced([_read(known, x) for x in results], jaxpr.outvars)
 
     def without_barriers(*given):
-        known = dict(zip((*jaxpr.constvars, *jaxpr.invars), given))
-        for eqn in jaxpr.eqns:  # with the rules of those that have rules
-            read = [jnp.asarray(x.val, x.aval.dtype) if is_literal(x) else known[x] for x in eqn.invars]
-            out = read if _is_barrier_equation(eqn) else run_equation(eqn, read, jaxpr.debug_info)
-            known.update(zip(eqn.outvars, out))
-        return as_traced([x.val if is_literal(x) else known[x] for x in jaxpr.outvars], jaxpr.outvars)
+        def run(eqn, values):  # with the rules of those that have rules
+            return values if _is_barrier_equation(eqn) else run_equation(eqn, values)
+
+        return as_traced(evaluate(jaxpr, given, run, array_of), jaxpr.outvars)
 
     @jax.custom_jvp
     def run(*given):
@@ -147,27 +153,22 @@ def _tangents(
     return [next(found) if i else zero_from_primal(x, symbolic_zeros=True) for x, i in zip(results, inexact)]
 
 
-def _listed(jaxpr: jex.core.Jaxpr, inputs: Sequence[Any], operations: list[_Operation]) -> list:
+def _listed(jaxpr: Jaxpr, inputs: Sequence[Any], operations: list[_Operation]) -> list:
     """Appends a program's operations, with those of programs that it calls, and returns its results."""
-    known = dict(zip((*jaxpr.constvars, *jaxpr.invars), inputs))
 
-    def read(atom):
-        return _Literal(np.asarray(atom.val, atom.aval.dtype)[()]) if is_literal(atom) else known[atom]
-
-    for eqn in jaxpr.eqns:
-        given, called = list(map(read, eqn.invars)), None if _is_barrier_equation(eqn) else program_called(eqn)
+    def listed(eqn: Any, given: list) -> list:
         if eqn.primitive.name == "broadcast_in_dim" and isinstance(given[0], _Literal):
-            outputs = [given[0]._replace(shape=getattr(eqn.outvars[0].aval, "shape", ()))]
-        elif _changes_nothing(eqn):
-            outputs = given
-        elif called is None:
-            outputs = [_Symbol(getattr(v.aval, "shape", ())) for v in eqn.outvars]
-            operations.append(_Operation(eqn, given, outputs))
-        else:
-            inner, consts = called
-            outputs = _listed(inner, [*consts, *given], operations)
-        known.update(zip(eqn.outvars, outputs))
-    return list(map(read, jaxpr.outvars))
+            return [given[0]._replace(shape=getattr(eqn.outvars[0].aval, "shape", ()))]
+        if _changes_nothing(eqn):
+            return given
+        called = None if _is_barrier_equation(eqn) else program_called(eqn)
+        if called is not None:
+            return _listed(called[0], [*called[1], *given], operations)
+        outputs = [_Symbol(getattr(v.aval, "shape", ())) for v in eqn.outvars]
+        operations.append(_Operation(eqn, given, outputs))
+        return outputs
+
+    return evaluate(jaxpr, inputs, listed, lambda atom: _Literal(np.asarray(atom.val, atom.aval.dtype)[()]))
 
 
 def _parts(operations: list[_Operation], lanes: tuple[int, ...], fixed: set[_Symbol]) -> list[_Part]:
@@ -214,7 +215,7 @@ def _is_barrier(operation: _Operation) -> bool:
 
 
 def _is_barrier_equation(eqn: Any) -> bool:
-    called = eqn.primitive.name in ("jit", "pjit") and eqn.params.get("name") == getattr(held_back, "__name__", None)
+    called = eqn.primitive.name in names.JITS and eqn.params.get("name") == getattr(held_back, "__name__", None)
     # a derivative's returns more tangents than it takes, where some are known to be zero
     return called and len(eqn.invars) == len(eqn.outvars)
 
@@ -225,7 +226,7 @@ def _is_elementwise(operation: _Operation, lanes: tuple[int, ...]) -> bool:
         return False
     if name == "broadcast_in_dim":
         return operation.inputs[0].shape == ()
-    return name in ELEMENTWISE or name in IDENTITIES or _is_barrier(operation)
+    return name in names.ELEMENTWISE or name in names.IDENTITIES or _is_barrier(operation)
 
 
 def _read_later(parts: list[_Part], results: list) -> list[set]:
@@ -256,18 +257,17 @@ def _run_operation(
     operation: _Operation,
     known: dict,
     lanes: tuple[int, ...],
-    debug_info: Any,
     fixed: set[_Symbol],
     transposed: Transposed,
 ) -> None:
     given = as_traced([_read(known, x) for x in operation.inputs], operation.eqn.invars)
     if _is_barrier(operation):
         found = _computed_once(given, lanes)
-    elif operation.eqn.primitive.name in ("pvary", "pcast"):
+    elif operation.eqn.primitive.name in names.PROMOTIONS:
         found = to_varying(given, vma_of(list(known.values())))  # JAX refuses to promote what was promoted already
     else:
         found = transposed.run(operation.eqn, given, operation.inputs, _which(operation.inputs, fixed))
-        found = run_equation(operation.eqn, given, debug_info) if found is None else found
+        found = run_equation(operation.eqn, given) if found is None else found
     known.update(zip(operation.outputs, found))
 
 
@@ -350,12 +350,12 @@ def _apply(eqn: Any, rows: list[Array], lanes: tuple[int, ...]) -> list[Array]:
     name = eqn.primitive.name
     if name == "broadcast_in_dim":
         return [jax.lax.broadcast(*rows, (2, *lanes))] if lanes else rows
-    if name in IDENTITIES or _is_barrier_equation(eqn):
+    if name in names.IDENTITIES or _is_barrier_equation(eqn):
         return rows
     # a sharding among the parameters is for arrays without the axis of rows
     params = {**eqn.params, "sharding": None} if "sharding" in eqn.params else eqn.params
     result = eqn.primitive.bind(*promote(rows), **params)
-    if name in CHEAP or not jnp.issubdtype(result.dtype, jnp.floating):
+    if name in names.CHEAP or not jnp.issubdtype(result.dtype, jnp.floating):
         return [result]
     # XLA fuses no slow operation with several uses. This is one use, and no operation to LLVM
     return [jax.lax.clamp(np.asarray(-np.inf, result.dtype), result, np.asarray(np.inf, result.dtype))]

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard, cast
 
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
@@ -21,12 +20,22 @@ from jaxtyping import PyTree
 from ..._checks import concrete
 from ..._choices import choices
 from ..._jax._barrier import held_back, is_apart_for_one
-from ..._jax._jaxprs import depend_on, is_literal, program_called, programs_within, run_equation, scan_counts
 from ..._jax._loops import scan
 from ..._jax._marks import fallback
 from ..._jax._shards import off_explicit_axes
 from ..._jax._sources import at_own_source, at_source_of
 from ..._jax._vma import as_traced, match, promote, struct, vma_of
+from ..._jax.programs import (
+    ClosedJaxpr,
+    Jaxpr,
+    _names as names,
+    depend_on,
+    evaluate as evaluate_program,
+    parts_of_scan,
+    program_called,
+    programs_within,
+    run_equation,
+)
 from . import _batched_primitives as batched_primitives, _elementwise as elementwise
 from ._custom_rules import custom_jvp_call, linear_solve
 from ._data_movement import MOVEMENTS, OUTSIDE, added_at, moved_by_index
@@ -57,7 +66,7 @@ _REDUCTIONS = {
 }
 
 
-def trace(fn: Callable, *trees: PyTree) -> tuple[jex.core.ClosedJaxpr, Any]:
+def trace(fn: Callable, *trees: PyTree) -> tuple[ClosedJaxpr, Any]:
     """Traces `fn` for one member, whose arguments have the shapes and dtypes of the values in `trees`."""
     axes = vma_of(trees)
     avals = jax.tree.map(lambda v: struct(v.shape, v.dtype, axes), trees, is_leaf=is_value)
@@ -109,11 +118,10 @@ class _Evaluation:
 
     count: int | None
     report: Callable[[str, str], None]
-    debug_info: Any  # JAX wants every program to carry one
 
 
 def evaluate(
-    closed: jex.core.ClosedJaxpr,
+    closed: ClosedJaxpr,
     args: Sequence[Value],
     count: int | None,
     report: Callable[[str, str], None] = _say_nothing,
@@ -126,40 +134,34 @@ def evaluate(
         count: The number of lanes; None for one member without a lane axis.
         report: Called with a primitive's name and a reason for each that runs as a plain `vmap`.
     """
-    return _evaluate(
-        closed.jaxpr, closed.consts, promote(list(args)), _Evaluation(count, report, closed.jaxpr.debug_info)
-    )
+    return _evaluate(closed.jaxpr, closed.consts, promote(list(args)), _Evaluation(count, report))
 
 
 def _evaluate(
-    jaxpr: jex.core.Jaxpr, consts: Sequence[Any], args: Sequence[Value], ev: _Evaluation, called: bool = False
+    jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Value], ev: _Evaluation, called: bool = False
 ) -> list[Value]:
-    env: dict[Any, Value] = dict(zip(jaxpr.constvars, map(constant, consts)))
-    env.update(zip(jaxpr.invars, args))
     once = compared_with_extrema(jaxpr)
-    for eqn in jaxpr.eqns:
-        for v in [v for v in eqn.invars if once and not is_literal(v) and v in once]:
-            once.discard(v)
-            env[v] = _computed_once(env[v])
+
+    def kept(atoms: Sequence[Any], values: Sequence[Value]) -> list[Value]:
+        return [_computed_once(x) if v in once else x for v, x in zip(atoms, values, strict=True)]
+
+    def over_lanes(eqn: Any, inputs: list[Value]) -> list[Value]:
         with at_source_of(eqn, called):
-            outputs = _evaluate_equation(eqn, _read(env, eqn.invars), ev)
-        env.update(zip(eqn.outvars, outputs))
-    return _read(env, jaxpr.outvars)
+            return kept(eqn.outvars, _evaluate_equation(eqn, inputs, ev))
 
-
-def _read(env: dict[Any, Value], atoms: Sequence[Any]) -> list[Value]:
-    return [unstacked_constant(np.asarray(v.val, dtype=v.aval.dtype)) if is_literal(v) else env[v] for v in atoms]
+    values = kept((*jaxpr.constvars, *jaxpr.invars), [*map(constant, consts), *args])
+    return evaluate_program(jaxpr, values, over_lanes, lambda v: unstacked_constant(np.asarray(v.val, v.aval.dtype)))
 
 
 def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
     name = eqn.primitive.name
     if name in ("custom_jvp_call", "custom_linear_solve"):
 
-        def within(jaxpr: jex.core.Jaxpr, consts: Sequence[Any], values: list[Value]) -> list[Value]:
+        def within(jaxpr: Jaxpr, consts: Sequence[Any], values: list[Value]) -> list[Value]:
             return _evaluate(jaxpr, consts, values, ev, True)
 
         if name == "custom_jvp_call":
-            return custom_jvp_call(eqn, inputs, within, ev.debug_info)
+            return custom_jvp_call(eqn, inputs, within)
         return linear_solve(eqn, inputs, within, ev.count)
     if ev.count is not None and is_apart_for_one(eqn):
         return inputs
@@ -198,9 +200,7 @@ def _may_unstack(eqn, inputs: list[Value]) -> bool:
             return False
         if math.prod(v.aval.shape) > choices().lanes.stay_unstacked_at_most:
             return False
-    return _all_unstacked(inputs) and not (
-        eqn.primitive.name in elementwise.ELEMENTWISE and _spreads_one_number(inputs)
-    )
+    return _all_unstacked(inputs) and not (eqn.primitive.name in names.ELEMENTWISE and _spreads_one_number(inputs))
 
 
 def _spreads_one_number(inputs: Sequence[Unstacked]) -> bool:
@@ -220,21 +220,19 @@ def _all_unstacked(values: Sequence[Value]) -> TypeGuard[Sequence[Unstacked]]:
 
 
 def _evaluate_stacked(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
-    if eqn.primitive.name in ("pvary", "pcast"):
+    if eqn.primitive.name in names.PROMOTIONS:
         return inputs  # lanes vary over all axes from the start
     stacked = promote([stack(v, ev.count) for v in inputs])
     arrays = as_traced((v.array for v in stacked), eqn.invars)  # a promotion before may have been left out
     if not any(v.batched for v in stacked):
-        out = run_equation(eqn, arrays, ev.debug_info)
+        out = run_equation(eqn, arrays)
         return [_unstack_few(Stacked(o, o.ndim)) for o in out]
     assert ev.count is not None  # else nothing is batched
     out = batched_primitives.run(eqn, stacked, arrays, ev.count)
     if out is not None:
         return [_unstack_few(Stacked(o, o.ndim - 1)) for o in out]
     axes = tuple(-1 if v.batched else None for v in stacked)
-    out = jax.vmap(lambda *a: run_equation(eqn, a, ev.debug_info), in_axes=axes, out_axes=-1, axis_size=ev.count)(
-        *arrays
-    )
+    out = jax.vmap(lambda *a: run_equation(eqn, a), in_axes=axes, out_axes=-1, axis_size=ev.count)(*arrays)
     return [_unstack_few(Stacked(o, o.ndim - 1)) for o in out]
 
 
@@ -287,16 +285,14 @@ def _operations(eqn) -> int:
 def _evaluate_scan(eqn, inputs: Sequence[Unstacked], ev: _Evaluation) -> list[Value]:
     """Unrolls a short scan."""
     closed, length, reverse = eqn.params["jaxpr"], eqn.params["length"], eqn.params["reverse"]
-    consts_count, carry_count = scan_counts(eqn)
-    consts = inputs[:consts_count]
-    carry: list[Value] = list(inputs[consts_count : consts_count + carry_count])
-    xs = inputs[consts_count + carry_count :]
+    consts, first, xs = parts_of_scan(eqn, inputs)
+    carry: list[Value] = list(first)
     ys = []
     for iteration in reversed(range(length)) if reverse else range(length):
         x = [Unstacked(v.elements[iteration : iteration + 1].reshape(v.shape[1:]), v.dtype) for v in xs]
         out = _evaluate(closed.jaxpr, closed.consts, [*consts, *carry, *x], ev)
-        carry = out[:carry_count]
-        ys.append(out[carry_count:])
+        carry, row = out[: len(carry)], out[len(carry) :]
+        ys.append(row)
     ordered = ys[::-1] if reverse else ys
     return carry + [_stack_iterations(column, ev.count) for column in zip(*ordered)]
 
@@ -307,25 +303,22 @@ def _evaluate_scan_as_loop(eqn, inputs: list[Value], ev: _Evaluation) -> list[Va
     What does not depend on a member, as a counter does not, stays shared.
     """
     closed, params, count = eqn.params["jaxpr"], eqn.params, ev.count
-    consts_count, carry_count = scan_counts(eqn)
-    consts, rest = inputs[:consts_count], inputs[consts_count:]
-    of_members = [not shared(v) for v in inputs]
+    consts, first, rows = parts_of_scan(eqn, inputs)
+    carry_count = len(first)
+    consts_of_members, carry_of_members, rows_of_members = parts_of_scan(eqn, [not shared(v) for v in inputs])
     while True:  # what the carry depends on after one iteration more, until that is the same
-        outputs = depend_on(closed.jaxpr, of_members)
-        carry_of_members = [
-            a or b for a, b in zip(of_members[consts_count : consts_count + carry_count], outputs[:carry_count])
-        ]
-        known = [*of_members[:consts_count], *carry_of_members, *of_members[consts_count + carry_count :]]
-        if known == of_members:
+        outputs = depend_on(closed.jaxpr, [*consts_of_members, *carry_of_members, *rows_of_members])
+        known = [a or b for a, b in zip(carry_of_members, outputs)]
+        if known == carry_of_members:
             break
-        of_members = known
+        carry_of_members = known
 
     def fixed(value: Value, of_member: bool) -> Value:
         """A value in the form that a carry keeps."""
         return over_all_lanes(value, count) if of_member else stack(value, count)
 
-    carry = [fixed(v, b) for v, b in zip(rest[:carry_count], carry_of_members)]
-    xs = [stack(v, count) for v in rest[carry_count:]]
+    carry = [fixed(v, b) for v, b in zip(first, carry_of_members)]
+    xs = [stack(v, count) for v in rows]
 
     def body(carry: list[Value], slices: list[Any]) -> tuple[list[Value], list[Any]]:
         entering = [unstack_small(Stacked(a, x.ndim - 1)) for a, x in zip(slices, xs)]
@@ -385,7 +378,7 @@ def _select(which, values: tuple[Value, ...], count) -> Value:
 def _evaluate_unstacked(eqn, inputs: list[Unstacked], ev: _Evaluation) -> Sequence[np.ndarray] | None:
     name = eqn.primitive.name
     elements = [v.elements for v in inputs]
-    if name in elementwise.ELEMENTWISE or name in ("pvary", "pcast"):
+    if name in names.ELEMENTWISE or name in names.PROMOTIONS:
         return _elementwise(eqn, inputs)
     if name in MOVEMENTS:
         return MOVEMENTS[name](*elements, **eqn.params)

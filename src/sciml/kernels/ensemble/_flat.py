@@ -11,15 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 import numpy as np
-from jax.interpreters import partial_eval
 from jaxtyping import Array, PyTree
 
-from ..._jax._jaxprs import is_literal
 from ..._jax._vma import struct
-from .._lanes._interpret import evaluate, is_value, trace
+from ..._jax.programs import ClosedJaxpr, Jaxpr, _names as names, evaluate, without_unused
+from .._lanes._interpret import evaluate as evaluate_over_lanes, is_value, trace
 from .._lanes._values import Unstacked, object_array
 from .._lowered import LOWERED
 from ._polyfills import POLYFILLS
@@ -32,7 +30,7 @@ _FLOATS = {"mosaic_gpu": ("float32", "float64"), "mosaic_tpu": ("float32",)}
 
 _CALLS = ("jaxpr", "call_jaxpr")
 
-_SAME = frozenset(("copy", "copy_p", "optimization_barrier", "pcast", "pvary", "stop_gradient"))
+_SAME = names.IDENTITIES | {"optimization_barrier", "stop_gradient"}
 """Primitives that change nothing in a kernel."""
 
 
@@ -52,20 +50,17 @@ class Flat(NamedTuple):
         out: Shapes and dtypes of the member's results.
     """
 
-    jaxpr: jex.core.ClosedJaxpr
+    jaxpr: ClosedJaxpr
     out: PyTree
 
     def __call__(self, *elements: Array, pin: Callable[[Array], Array]) -> list[Array]:
         """Returns the elements of the results; `pin` is applied to arrays of constants."""
-        known = dict(zip(self.jaxpr.jaxpr.invars, elements, strict=True))
 
-        def read(atom: Any) -> Any:
-            return np.asarray(atom.val, atom.aval.dtype)[()] if is_literal(atom) else known[atom]
+        def pinned(eqn: Any, inputs: list[Any]) -> list[Any]:
+            out = eqn.primitive.bind(*inputs, **eqn.params)
+            return [pin(out) if eqn.primitive.name == "broadcast_in_dim" else out]
 
-        for eqn in self.jaxpr.jaxpr.eqns:
-            out = eqn.primitive.bind(*map(read, eqn.invars), **eqn.params)
-            known[eqn.outvars[0]] = pin(out) if eqn.primitive.name == "broadcast_in_dim" else out
-        return [read(v) for v in self.jaxpr.jaxpr.outvars]
+        return evaluate(self.jaxpr.jaxpr, elements, pinned, _number)
 
 
 def flatten(
@@ -92,7 +87,7 @@ def flatten(
             lambda s: Unstacked(object_array([next(rest) for _ in range(math.prod(s.shape))], s.shape), s.dtype), args
         )
         program, structure = trace(function, *values)
-        out = evaluate(program, jax.tree.leaves(values, is_leaf=is_value), _COUNT, reasons.__setitem__)
+        out = evaluate_over_lanes(program, jax.tree.leaves(values, is_leaf=is_value), _COUNT, reasons.__setitem__)
         found["out"] = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in out])
         values = [v for v in out if isinstance(v, Unstacked)]
         if "reshard" in reasons:
@@ -108,13 +103,17 @@ def flatten(
     given = elements_of(args)
     traced = jax.make_jaxpr(member)(*(struct((_COUNT,), dtype, axes) for dtype in given))
     # what no result needs may use what the kernel does not support
-    used, _ = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars), instantiate=True)
+    used = without_unused(traced.jaxpr)
     rewriting = _Rewriting(kernel, lanes)
     inputs = [jax.ShapeDtypeStruct(lanes, rewriting.dtype(dtype)) for dtype in given]
     rewriting.check()
     closed = jax.make_jaxpr(lambda *xs: rewriting.run(used, traced.consts, xs))(*inputs)
     rewriting.check()
     return Flat(closed, found["out"])
+
+
+def _number(literal: Any) -> Any:
+    return np.asarray(literal.val, literal.aval.dtype)[()]
 
 
 def elements_of(tree: PyTree) -> list[Any]:
@@ -153,20 +152,13 @@ class _Rewriting:
             self.missing.add(f"numbers of dtype {dtype}")
         return np.dtype(np.float32) if found is None else found
 
-    def run(self, jaxpr: jex.core.Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    def run(self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
         """Returns the program's results, each over all lanes."""
         return [self._spread(x) for x in self._run(jaxpr, consts, args)]
 
-    def _run(self, jaxpr: jex.core.Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
-        known = dict(zip(jaxpr.constvars, map(self._constant, consts)))
-        known.update(zip(jaxpr.invars, args))
-
-        def read(atom: Any) -> Any:
-            return self._constant(np.asarray(atom.val, atom.aval.dtype)) if is_literal(atom) else known[atom]
-
-        for eqn in jaxpr.eqns:
-            known.update(zip(eqn.outvars, self._equation(eqn, [read(v) for v in eqn.invars])))
-        return [read(v) for v in jaxpr.outvars]
+    def _run(self, jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+        values = [*map(self._constant, consts), *args]
+        return evaluate(jaxpr, values, self._equation, lambda literal: self._constant(_number(literal)))
 
     def _constant(self, value: Any) -> Any:
         if np.ndim(value):
@@ -199,7 +191,7 @@ class _Rewriting:
                 return self._run(chosen.jaxpr, chosen.consts, inputs[1:])
         inner = next((params[key] for key in _CALLS if key in params), None)
         if inner is not None and name not in ("while", "scan"):
-            closed = isinstance(inner, jex.core.ClosedJaxpr)
+            closed = isinstance(inner, ClosedJaxpr)
             return self._run(inner.jaxpr if closed else inner, inner.consts if closed else (), inputs)
         if name == "broadcast_in_dim":  # numbers stay numbers until they meet lanes
             return inputs[:1]

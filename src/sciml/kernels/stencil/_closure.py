@@ -9,11 +9,11 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ..._jax._promoted import as_promoted_function
+from ..._jax.programs import ClosedJaxpr, with_constants_as_inputs
 from ._update import StencilUpdate
 
 
@@ -30,7 +30,7 @@ class _ClosureConverted(eqx.Module):
 
     fn: Callable
     captured: tuple[Array, ...]
-    program: jex.core.ClosedJaxpr = eqx.field(static=True)
+    program: ClosedJaxpr = eqx.field(static=True)
     reads: tuple = eqx.field(static=True)
     form: Any = eqx.field(static=True)
 
@@ -77,15 +77,12 @@ def _converted(update: StencilUpdate, fn: Callable, ndim: int, dtype: Any, param
 
     closed, form = jax.make_jaxpr(by_values, return_shape=True)([cell] * len(reads), leaves)
     # integers and truth values have no gradient, and stay constants of the program
-    jaxpr, which = closed.jaxpr, [eqx.is_inexact_array(c) for c in closed.consts]
+    which = [eqx.is_inexact_array(c) for c in closed.consts]
     if not any(which):
         return fn
-    variables, consts = zip(*((v, c) for v, c, mine in zip(jaxpr.constvars, closed.consts, which) if mine))
-    kept = [(v, c) for v, c, mine in zip(jaxpr.constvars, closed.consts, which) if not mine]
-    operands = [*jaxpr.invars, *variables]
-    whole = jex.core.Jaxpr([v for v, _ in kept], operands, jaxpr.outvars, jaxpr.eqns, jaxpr.effects, jaxpr.debug_info)
-    program = jex.core.ClosedJaxpr(whole, [c for _, c in kept])
-    return _ClosureConverted(fn, consts, program, tuple(reads), jax.tree.structure(form))
+    captured = tuple(c for c, mine in zip(closed.consts, which) if mine)
+    program = with_constants_as_inputs(closed, which)
+    return _ClosureConverted(fn, captured, program, tuple(reads), jax.tree.structure(form))
 
 
 def _leaves(fn: Callable, params: PyTree) -> list[Array]:

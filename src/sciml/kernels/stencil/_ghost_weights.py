@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.interpreters import partial_eval
 from jaxtyping import Array, PyTree
 
+from ..._jax.programs import used_inputs
 from ._update import StencilUpdate
 
 
@@ -109,7 +109,7 @@ def _weights_of(side: Any, offset: float, spacing: float, update: StencilUpdate,
     zero = jnp.zeros(points, dtype)
     jaxpr = jax.make_jaxpr(lambda x, dx: jax.jvp(ghosts, (x,), (dx,))[1])(zero, zero).jaxpr
     # where the derivative still reads the layers, the ghosts are not linear in them
-    if partial_eval.dce_jaxpr(jaxpr, [True])[1][0]:
+    if used_inputs(jaxpr)[0]:
         raise NotForKernelsError(f"the ghost values of `{name}` are no weighted sum of the layers")
     constant = ghosts(zero)
     # a layer's weights are the ghosts of that layer alone, set to one

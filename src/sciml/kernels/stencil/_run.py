@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.interpreters import partial_eval
 from jaxtyping import Array, PyTree
 
 from ..._jax._loops import scan
 from ..._jax._static_flags import as_shapes, of_shapes
+from ..._jax.programs import used_inputs
 from ._ghost_weights import NotForKernelsError
 from ._reference import behind_barriers, named, padded, reader, step, window
 from ._select import StencilSelection, first_plan
@@ -203,8 +203,7 @@ def reads_state(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree) ->
     rest = {name: one for name in (*map(bar, update.fields), *update.coefficients)}
     values = {name: one for name, _ in keys}
     jaxpr = jax.make_jaxpr(cell)(values, rest, leaves).jaxpr
-    _, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
-    return any(used[: len(values)])
+    return any(used_inputs(jaxpr)[: len(values)])
 
 
 def _both(

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree, Real
 
 from ..._jax._loops import while_loop
 from ..._jax._promoted import as_promoted_function
 from ..._jax._vma import match, to_varying, vma_of
+from ..._jax.programs import ClosedJaxpr
 from ..._status import Status
 from ..._types import RealScalarLike
 
@@ -121,7 +121,7 @@ def _as_program(operator: Callable, b: PyTree, collective: tuple[str, ...]) -> t
         raise ValueError(f"`Domain.cg`: `operator` must return what is like `b`, of {shapes}, but returned {out}.")
 
     def program(consts, x):
-        run = as_promoted_function(jex.core.ClosedJaxpr(closed.jaxpr, consts))  # backwards more may vary than forwards
+        run = as_promoted_function(ClosedJaxpr(closed.jaxpr, consts))  # backwards more may vary than forwards
         return jax.tree.unflatten(structure, run(*jax.tree.leaves(x)))
 
     return program, closed.consts, b

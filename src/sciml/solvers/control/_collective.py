@@ -10,18 +10,17 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ..._jax._jaxprs import programs_within
 from ..._jax._vma import promote, vma_of
+from ..._jax.programs import Jaxpr, _names as names, equations
 from ..._types import Y
 from ._pid import Norm
 
 _T = TypeVar("_T")
 
-_SILENT = {"axis_index", "pvary", "pcast"}
+_SILENT = names.PROMOTIONS | {"axis_index"}
 """Primitives that name mesh axes and send no message."""
 
 
@@ -94,14 +93,12 @@ def check_adjoint(adjoint: Any) -> None:
         )
 
 
-def _axes_of_messages(jaxpr: jex.core.Jaxpr) -> set:
+def _axes_of_messages(jaxpr: Jaxpr) -> set:
     found = set()
-    for eqn in jaxpr.eqns:
+    for eqn in equations(jaxpr):
         if eqn.primitive.name not in _SILENT:
             for key in ("axes", "axis_name"):
                 named = eqn.params.get(key, ())
                 named = named if isinstance(named, tuple | list) else (named,)
                 found |= {axis for axis in named if isinstance(axis, str)}
-        for program in programs_within(eqn):
-            found |= _axes_of_messages(program)
     return found

@@ -8,22 +8,14 @@ the step; the rate after is evaluated a few roundings of the time later.
 from typing import Any
 
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..._jax._jaxprs import programs_within
+from ..._jax.programs import _names as names, equations
 from ..._types import RealScalarLike, Y
 from ..methods._stepper import AbstractStepper
 from ._closed_events import BoundFieldWithEvents, Clock
 from ._landing import NEAR, Attempt
-
-_JUMPS = {
-    *("lt", "le", "gt", "ge", "eq", "ne", "lt_to", "le_to", "is_finite", "nextafter"),
-    *("sign", "floor", "ceil", "round", "rem", "argmax", "argmin", "sort", "top_k"),
-    *("pure_callback", "io_callback", "ffi_call"),
-}
-"""Operations whose results may jump where their operands do not, or of which nothing is known."""
 
 
 def may_jump(field: Any, t: Any, y: Y) -> bool:
@@ -34,14 +26,8 @@ def may_jump(field: Any, t: Any, y: Y) -> bool:
         t: A time.
         y: A state.
     """
-    return _has_jumps(jax.make_jaxpr(field)(t, y).jaxpr)
-
-
-def _has_jumps(jaxpr: jex.core.Jaxpr) -> bool:
-    return any(
-        eqn.primitive.name in _JUMPS or _truncates(eqn) or any(map(_has_jumps, programs_within(eqn)))
-        for eqn in jaxpr.eqns
-    )
+    program = jax.make_jaxpr(field)(t, y).jaxpr
+    return any(eqn.primitive.name in names.JUMPS or _truncates(eqn) for eqn in equations(program))
 
 
 def _truncates(eqn: Any) -> bool:

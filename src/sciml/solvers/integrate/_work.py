@@ -8,13 +8,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..._choices import choices
-from ..._jax._jaxprs import program_called
 from ..._jax._vma import struct, vma_of
+from ..._jax.programs import _names as names, equations, program_called
 from ...kernels._lanes import is_value
 from ..terms._field import AbstractField
 from ._integrator import Operands
-
-_SLOW = {"tanh", "exp", "log", "logistic", "sin", "cos", "erf", "pow", "sqrt", "rsqrt", "log1p", "expm1", "exp2"}
 
 
 def work_of_field(field: AbstractField, y: PyTree, operands: Operands) -> float:
@@ -38,21 +36,21 @@ def work_of_field(field: AbstractField, y: PyTree, operands: Operands) -> float:
 
 def work_of(fn: Callable, *args: PyTree) -> float:
     """Returns about how many operations a function takes of arrays of such shapes and dtypes."""
-    return _operations(jax.make_jaxpr(fn)(*args).jaxpr)
+    return sum(map(_operations, equations(jax.make_jaxpr(fn)(*args).jaxpr, _called)), start=0.0)
 
 
-def _operations(jaxpr: Any) -> float:
-    total = 0.0
-    for eqn in jaxpr.eqns:
-        size = sum(float(np.prod(getattr(v.aval, "shape", ()))) for v in eqn.outvars)
-        called = program_called(eqn)
-        if called is not None:
-            total += _operations(called[0])
-        elif eqn.primitive.name == "dot_general":
-            (contracted, _), _ = eqn.params["dimension_numbers"]
-            total += 2 * size * float(np.prod([eqn.invars[0].aval.shape[i] for i in contracted]))
-        elif eqn.primitive.name in ("scan", "while", "cond"):
-            total += choices().loops.branch_work * size
-        else:
-            total += size * (20 if eqn.primitive.name in _SLOW else 1)
-    return total
+def _called(eqn: Any) -> tuple:
+    return (program_called(eqn) or ())[:1]
+
+
+def _operations(eqn: Any) -> float:
+    """About how many operations an equation is without those of a program that it calls."""
+    if _called(eqn):
+        return 0.0
+    size = sum(float(np.prod(getattr(v.aval, "shape", ()))) for v in eqn.outvars)
+    if eqn.primitive.name == "dot_general":
+        (contracted, _), _ = eqn.params["dimension_numbers"]
+        return 2 * size * float(np.prod([eqn.invars[0].aval.shape[i] for i in contracted]))
+    if eqn.primitive.name == "cond" or eqn.primitive.name in names.LOOPS:
+        return choices().loops.branch_work * size
+    return size * (20 if eqn.primitive.name in names.SLOW else 1)

@@ -18,18 +18,14 @@ from jaxtyping import Array
 
 from ..._checks import concrete
 from ..._choices import choices
-from ..._jax._jaxprs import is_literal, program_called, run_equation, scan_counts
 from ..._jax._shards import on_no_mesh, traced_on_no_mesh
+from ..._jax.programs import _names as names, evaluate, parts_of_scan, parts_of_while, program_called, run_equation
 from ...kernels._lanes._data_movement import MOVEMENTS, moved_by_index, places_of_updates
 from ...kernels._lanes._definitions import program_of_definition
-from ...kernels._lanes._elementwise import ELEMENTWISE, IDENTITIES
 from ._sparse import SparseArray, sp
 
 Rows: TypeAlias = SparseArray | None
 """The sets of a value's elements in the order of their rows; None where all are empty."""
-
-_ALONG_AXES = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")
-_ALONG_AXIS = ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
 
 
 class NoPattern(Exception):
@@ -80,44 +76,42 @@ class _Reader:
 
     def run(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[_Value]) -> list[_Value]:
         """Returns the results of a program."""
-        env: dict[Any, _Value] = dict(zip(jaxpr.invars, inputs))
-        env.update((v, _constant(c)) for v, c in zip(jaxpr.constvars, consts))
+        values = [*map(_constant, consts), *inputs]
+        return evaluate(
+            jaxpr, values, self._differentiated, lambda atom: _Value(atom.aval.shape, None, np.asarray(atom.val))
+        )
 
-        def read(atom):
-            return _Value(atom.aval.shape, None, np.asarray(atom.val)) if is_literal(atom) else env[atom]
+    def _differentiated(self, eqn: Any, values: list[_Value]) -> list[_Value]:
+        """The results of an equation, of which those without a derivative depend on nothing."""
+        results = self._evaluate(eqn, values)
+        for i, (v, result) in enumerate(zip(eqn.outvars, results, strict=True)):
+            if result.rows is not None and (not _differentiable(v.aval) or not result.rows.nnz):
+                results[i] = _Value(result.shape, None, result.known)
+            elif result.rows is not None and result.rows.nnz > choices().linear.pattern_entries_at_most:
+                raise NoPattern
+        return results
 
-        for eqn in jaxpr.eqns:
-            values = [read(v) for v in eqn.invars]
-            results = self._evaluate(eqn, values, jaxpr.debug_info)
-            for v, result in zip(eqn.outvars, results, strict=True):
-                if result.rows is not None and (not _differentiable(v.aval) or not result.rows.nnz):
-                    result = _Value(result.shape, None, result.known)
-                if result.rows is not None and result.rows.nnz > choices().linear.pattern_entries_at_most:
-                    raise NoPattern
-                env[v] = result
-        return [read(v) for v in jaxpr.outvars]
-
-    def _evaluate(self, eqn: Any, values: list[_Value], debug_info: Any) -> list[_Value]:
+    def _evaluate(self, eqn: Any, values: list[_Value]) -> list[_Value]:
         name = eqn.primitive.name
-        if name in IDENTITIES or name == "optimization_barrier":
+        if name in names.IDENTITIES or name == "optimization_barrier":
             return values
         if all(v.rows is None for v in values):
-            return self._independent(eqn, values, debug_info)
+            return self._independent(eqn, values)
         called = program_called(eqn) or program_of_definition(eqn)
         if called is not None:
             return self.run(called[0], called[1], values)
         shapes = [v.aval.shape for v in eqn.outvars]
-        if name in ELEMENTWISE:
+        if name in names.ELEMENTWISE:
             return [_Value(shapes[0], self._joined(name, values, shapes[0]))]
-        if name in _ALONG_AXES:
+        if name in names.ALONG_AXES:
             return [_Value(shapes[0], self._reduced(values[0], eqn.params["axes"]))]
-        if name in _ALONG_AXIS:
+        if name in names.ALONG_AXIS:
             return [self._over_axis(values[0], eqn.params["axis"])]
         rule = getattr(self, f"_{name.replace('-', '_')}", None)
         results = rule(eqn, values) if rule is not None else self._moved(eqn, values)
         return [self._of_all(values, shape) for shape in shapes] if results is None else results
 
-    def _independent(self, eqn: Any, values: list[_Value], debug_info: Any) -> list[_Value]:
+    def _independent(self, eqn: Any, values: list[_Value]) -> list[_Value]:
         """Results that depend on nothing; integers are computed, since they may be places of elements."""
         outs = [v.aval for v in eqn.outvars]
         most = choices().linear.pattern_known_at_most
@@ -128,7 +122,7 @@ class _Reader:
             return [_Value(v.shape) for v in outs]
         with on_no_mesh(), jax.ensure_compile_time_eval():
             arrays = [jnp.asarray(x.known, v.aval.dtype) for x, v in zip(values, eqn.invars)]
-            results = run_equation(eqn, arrays, debug_info)
+            results = run_equation(eqn, arrays)
         return [_Value(x.shape, None, np.asarray(x) if concrete(x) else None) for x in results]
 
     def _joined(self, name: str, values: list[_Value], shape: Sequence[int]) -> Rows:
@@ -284,11 +278,9 @@ class _Reader:
         return _Value(values[0].shape, sum(rows[1:], rows[0]) if rows else None)
 
     def _while(self, eqn: Any, values: list[_Value]) -> list[_Value]:
-        conds, consts = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-        body, fixed = eqn.params["body_jaxpr"], values[conds : conds + consts]
-        return self._until_same(
-            lambda carry: self.run(body.jaxpr, body.consts, [*fixed, *carry]), values[conds + consts :]
-        )
+        _, fixed, carry = parts_of_while(eqn, values)
+        body = eqn.params["body_jaxpr"]
+        return self._until_same(lambda carry: self.run(body.jaxpr, body.consts, [*fixed, *carry]), carry)
 
     def _until_same(self, body: Callable[[list[_Value]], list[_Value]], carry: list[_Value]) -> list[_Value]:
         """What a loop's carry can depend on after any number of iterations."""
@@ -302,8 +294,8 @@ class _Reader:
 
     def _scan(self, eqn: Any, values: list[_Value]) -> list[_Value]:
         params = eqn.params
-        (consts, count), length, body = scan_counts(eqn), params["length"], params["jaxpr"]
-        fixed, carry, xs = values[:consts], values[consts : consts + count], values[consts + count :]
+        fixed, carry, xs = parts_of_scan(eqn, values)
+        count, length, body = len(carry), params["length"], params["jaxpr"]
 
         def at(parts):
             return lambda carry: self.run(body.jaxpr, body.consts, [*fixed, *carry, *parts])

@@ -18,10 +18,9 @@ from jaxtyping import Array, Float
 
 from ..._checks import concrete
 from ..._choices import choices
-from ..._jax._jaxprs import is_literal, program_called, run_equation
 from ..._jax._shards import on_no_mesh
+from ..._jax.programs import _names as names, evaluate, program_called, run_equation
 from ...kernels._lanes._data_movement import MOVEMENTS, places_of_updates
-from ...kernels._lanes._elementwise import IDENTITIES
 
 
 class Entries(NamedTuple):
@@ -112,14 +111,7 @@ class _Follower:
 
     def run(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
         """Returns the results of a program: sums of terms, or arrays."""
-        env: dict[Any, Any] = dict(zip(jaxpr.invars, inputs)) | dict(zip(jaxpr.constvars, consts))
-
-        def read(atom: Any) -> Any:
-            return atom.val if is_literal(atom) else env[atom]
-
-        for eqn in jaxpr.eqns:
-            env.update(zip(eqn.outvars, self._evaluated(eqn, list(map(read, eqn.invars)), jaxpr.debug_info)))
-        return list(map(read, jaxpr.outvars))
+        return evaluate(jaxpr, (*consts, *inputs), self._evaluated)
 
     def entries(self, value: _Sums) -> Entries:
         """Returns the entries that a value has."""
@@ -135,15 +127,15 @@ class _Follower:
         values = found[0] if len(found) == 1 else jnp.concatenate(found)
         return Entries(places[order], _taken(values, order))
 
-    def _evaluated(self, eqn: Any, values: list[Any], debug_info: Any) -> list[Any]:
+    def _evaluated(self, eqn: Any, values: list[Any]) -> list[Any]:
         name = eqn.primitive.name
         linear = [isinstance(v, _Sums) for v in values]
         if not any(linear):
-            return self._independent(eqn, values, debug_info)
+            return self._independent(eqn, values)
         if (called := program_called(eqn)) is not None:
             return self.run(called[0], called[1], values)
         self.work += sum(math.prod(v.aval.shape) for v in eqn.outvars)
-        if name in IDENTITIES or name in ("optimization_barrier", "convert_element_type"):
+        if name in names.IDENTITIES or name in ("optimization_barrier", "convert_element_type"):
             if not all(jnp.issubdtype(v.aval.dtype, jnp.floating) for v, of in zip(eqn.invars, linear) if of):
                 raise _NotFollowed
             return values
@@ -154,13 +146,13 @@ class _Follower:
             raise _NotFollowed
         return found
 
-    def _independent(self, eqn: Any, values: list[Any], debug_info: Any) -> list[Any]:
+    def _independent(self, eqn: Any, values: list[Any]) -> list[Any]:
         """Results that do not depend on the unknowns; whole numbers stay known, since they may be places."""
         whole = all(jnp.issubdtype(v.aval.dtype, jnp.integer) for v in eqn.outvars)
         if whole and not eqn.effects and eqn.primitive.name != "axis_index" and all(map(concrete, values)):
             with on_no_mesh(), jax.ensure_compile_time_eval():
-                return [np.asarray(x) for x in run_equation(eqn, [np.asarray(v) for v in values], debug_info)]
-        return run_equation(eqn, values, debug_info)
+                return [np.asarray(x) for x in run_equation(eqn, [np.asarray(v) for v in values])]
+        return run_equation(eqn, values)
 
     def _merged(self, terms: Sequence[_Terms]) -> list[_Terms]:
         """The same terms, those of several vectors as those of one."""

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 import lineax as lx
 import numpy as np
@@ -27,6 +26,7 @@ from ..._choices import choices
 from ..._jax._loops import while_loop
 from ..._jax._promoted import run_program
 from ..._jax._vma import match
+from ..._jax.programs import Jaxpr
 from ._krylov_iterations import bicgstab_round, gmres_round, solved_by
 from ._structure import AbstractStructure
 
@@ -310,7 +310,7 @@ def _itself(x: Array) -> Array:
     return x
 
 
-def _run(jaxpr: jex.core.Jaxpr, consts: list, x: Array) -> Array:
+def _run(jaxpr: Jaxpr, consts: list, x: Array) -> Array:
     return run_program(jaxpr, consts, x)[0]
 
 

@@ -9,17 +9,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
-import jax.extend as jex
 import numpy as np
 from jaxtyping import Array, Float
 
 from ..._choices import choices
 from ..._jax._barrier import apart_for_one
-from ..._jax._jaxprs import is_literal, program_called, run_equation
 from ..._jax._vma import typed_sharding
-
-_CALLS = {"jit", "pjit", "closed_call", "core_call", "eval_jaxpr"}
-_MOVES = {"reshape", "squeeze", "slice", "unstack", "split"}
+from ..._jax.programs import Jaxpr, _names as names, evaluate, is_literal, program_called, run_equation
 
 
 def read_in_parts(function: Callable[[Any, Array], Array]) -> Callable[[Any, Array], Array]:
@@ -34,7 +30,7 @@ def read_in_parts(function: Callable[[Any, Array], Array]) -> Callable[[Any, Arr
             return function(t, x)
         closed = jax.make_jaxpr(function)(t, x)
         whole, read = _Part(np.arange(x.shape[0])), []
-        _run(closed.jaxpr, closed.consts, (None, whole), read.append, _nothing)
+        _run(closed.jaxpr, (*closed.consts, None, whole), read.append, _nothing)
         lengths = _lengths(read, x.shape[0])
         if lengths is None:
             return function(t, x)
@@ -44,7 +40,7 @@ def read_in_parts(function: Callable[[Any, Array], Array]) -> Callable[[Any, Arr
         def taken(part: _Part) -> Array:
             return parts[int(part.places.flat[0])].reshape(part.places.shape)
 
-        return _run(closed.jaxpr, closed.consts, (t, whole), taken, run_equation)[0]
+        return _run(closed.jaxpr, (*closed.consts, t, whole), taken, run_equation)[0]
 
     return run
 
@@ -96,39 +92,38 @@ def _lengths(read: list[_Part], size: int) -> tuple[int, ...] | None:
     return lengths if 2 <= len(lengths) <= choices().linear.parts_at_most else None
 
 
-def _run(jaxpr: jex.core.Jaxpr, consts: Iterable, inputs: Iterable, taken: Callable, compute: Callable) -> list:
+def _run(jaxpr: Jaxpr, inputs: Iterable, taken: Callable, compute: Callable) -> list:
     """Runs a program some of whose values are parts of the vector.
 
     Args:
         jaxpr: The program.
-        consts: Its constants.
-        inputs: Its operands.
+        inputs: Its constants and its operands.
         taken: Takes a part of which something is computed, and returns its numbers.
-        compute: Returns the results of an equation, `(eqn, inputs, debug_info)`.
+        compute: Returns the results of an equation, `(eqn, inputs)`.
     """
-    known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *inputs), strict=True))
 
     def numbers(values: list) -> list:
         return [taken(x) if isinstance(x, _Part) else x for x in values]
 
-    for eqn in jaxpr.eqns:
-        values, out = [v.val if is_literal(v) else known[v] for v in eqn.invars], None
+    def in_parts(eqn: Any, values: list) -> list:
+        out = None
         if any(isinstance(x, _Part) for x in values):
-            called = program_called(eqn) if eqn.primitive.name in _CALLS else None
-            out = _moved(eqn, values) if called is None else _run(*called, values, taken, compute)
-        known.update(zip(eqn.outvars, compute(eqn, numbers(values), jaxpr.debug_info) if out is None else out))
-    return numbers([v.val if is_literal(v) else known[v] for v in jaxpr.outvars])
+            called = program_called(eqn) if eqn.primitive.name in names.PLAIN_CALLS else None
+            out = _moved(eqn, values) if called is None else _run(called[0], [*called[1], *values], taken, compute)
+        return compute(eqn, numbers(values)) if out is None else out
+
+    return numbers(evaluate(jaxpr, inputs, in_parts))
 
 
-def _nothing(eqn: Any, inputs: list, debug_info: Any) -> list:
-    del inputs, debug_info
+def _nothing(eqn: Any, inputs: list) -> list:
+    del inputs
     return [None] * len(eqn.outvars)
 
 
 def _moved(eqn: Any, values: list) -> list | None:
     """Returns what an equation makes of a part by moving its numbers; None where it does more."""
     name, params = eqn.primitive.name, eqn.params
-    if name not in _MOVES:
+    if name not in names.PARTS:
         return _handed_on(eqn, values)
     places = values[0].places
     if name == "slice":

@@ -14,8 +14,8 @@ from jaxtyping import Array, PyTree
 from ..._choices import choices
 from ..._interfaces._field_noise import AbstractFieldNoise
 from ..._interfaces._stochastic import AbstractStochastic
-from ..._jax._jaxprs import depend_on
 from ..._jax._shards import traced_on_no_mesh
+from ..._jax.programs import depend_on
 from ..._structure_words import first_difference, structure_words
 from ..._types import Args, RealScalarLike, Y
 from ..linear._dependencies import pattern_of

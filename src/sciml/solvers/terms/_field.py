@@ -11,19 +11,18 @@ from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..._checks import concrete
 from ..._choices import choices
-from ..._jax._jaxprs import program_called, programs_within
 from ..._jax._platform import default_platform
 from ..._jax._promoted import as_promoted_function
 from ..._jax._shards import traced_on_no_mesh
 from ..._jax._shifted_updates import read_before_written
 from ..._jax._vma import promote, to_varying, vma_of
+from ..._jax.programs import ClosedJaxpr, Jaxpr, _names as names, as_function, equations, reads
 from ..._structure_words import first_difference, structure_words
 from ..._types import Args, RealScalarLike, Y
 from ._barrier import stage_barrier
@@ -32,49 +31,15 @@ from ._explain import explain
 BoundField: TypeAlias = Callable[[RealScalarLike, Y], Y]
 """A vector field with its parameters bound, `f(t, y)`."""
 
-_MOVES = {"concatenate", "dynamic_slice", "gather", "pad", "rev", "slice"}
 
-_MESSAGES = {"all_to_all", "ppermute"}
-
-_RULES = {"custom_jvp_call", "custom_vjp_call"}
-"""Functions of `jax.custom_jvp` and `jax.custom_vjp`."""
-
-
-def reads_neighbours(jaxpr: jex.core.Jaxpr) -> bool:
+def reads_neighbours(jaxpr: Jaxpr) -> bool:
     """Returns whether a program moves elements of large arrays to other places, or asks other devices."""
     large = choices().fields.barrier_from
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.name in _MESSAGES:
-            return True
-        if eqn.primitive.name in _MOVES and any(getattr(v.aval, "size", 0) >= large for v in eqn.outvars):
-            return True
-        subs = [getattr(p, "jaxpr", p) for p in eqn.params.values()]
-        if any(reads_neighbours(sub) for sub in subs if isinstance(sub, jex.core.Jaxpr)):
-            return True
-    return False
-
-
-def _calls(jaxpr: jex.core.Jaxpr, names: set[str]) -> bool:
-    """Whether a program, or one within it, has an operation of one of these names."""
     return any(
-        eqn.primitive.name in names or any(_calls(sub, names) for sub in programs_within(eqn)) for eqn in jaxpr.eqns
+        eqn.primitive.name in names.MESSAGES
+        or (eqn.primitive.name in names.MOVES and any(getattr(v.aval, "size", 0) >= large for v in eqn.outvars))
+        for eqn in equations(jaxpr)
     )
-
-
-def _size(jaxpr: jex.core.Jaxpr) -> int:
-    """The number of operations of a program and of those within it."""
-    return sum(1 + sum(map(_size, programs_within(eqn))) for eqn in jaxpr.eqns)
-
-
-def _reads(jaxpr: jex.core.Jaxpr, variable: Any) -> bool:
-    """Whether an operation of a program, or of one that it calls, has a variable among its operands."""
-    for eqn in jaxpr.eqns:
-        for position, atom in enumerate(eqn.invars):
-            if atom is variable:
-                called = program_called(eqn)
-                if called is None or _reads(called[0], called[0].invars[position]):
-                    return True
-    return any(atom is variable for atom in jaxpr.outvars)
 
 
 def arrays_of(args: Args) -> Args:
@@ -199,7 +164,7 @@ def parameters_of(model: Callable, args: Args) -> tuple[list[Array], Callable[[l
 class Program:
     """A traced function whose every traced value is an argument: `program(parameters, consts, *inputs)`."""
 
-    def __init__(self, closed: jex.core.ClosedJaxpr, hoisted: list[bool], promoted: bool, structure: Any):
+    def __init__(self, closed: ClosedJaxpr, hoisted: list[bool], promoted: bool, structure: Any):
         self.jaxpr = closed.jaxpr
         self.kept = [None if h else c for c, h in zip(closed.consts, hoisted)]
         self.hoisted = hoisted
@@ -215,31 +180,31 @@ class Program:
     @property
     def size(self) -> int:
         """How many operations it has and the programs within it have."""
-        return _size(self.jaxpr)
+        return sum(1 for _ in equations(self.jaxpr))
 
     @property
     def has_kernels(self) -> bool:
         """Whether it runs kernels."""
-        return _calls(self.jaxpr, {"pallas_call"})
+        return any(eqn.primitive.name == "pallas_call" for eqn in equations(self.jaxpr))
 
     @property
     def has_rules(self) -> bool:
         """Whether it calls functions with derivative rules of their own."""
-        return _calls(self.jaxpr, _RULES)
+        return any(eqn.primitive.name in names.CUSTOM_RULES for eqn in equations(self.jaxpr))
 
     @property
     def reads_first_input(self) -> bool:
         """Whether its results depend on its first input, the time for a vector field."""
-        return _reads(self.jaxpr, self.jaxpr.invars[0])
+        return reads(self.jaxpr, self.jaxpr.invars[0])
 
     def reads_inputs(self, first: int, count: int) -> list[bool]:
         """Returns which of so many inputs, from one on, the program reads."""
-        return [_reads(self.jaxpr, v) for v in self.jaxpr.invars[first : first + count]]
+        return [reads(self.jaxpr, v) for v in self.jaxpr.invars[first : first + count]]
 
     def last_inputs(self, count: int) -> tuple[list[Any], list[bool]]:
         """Returns the types of so many inputs at the end, and which of them the program reads."""
         inputs = self.jaxpr.invars[len(self.jaxpr.invars) - count :]
-        return [v.aval for v in inputs], [_reads(self.jaxpr, v) or not _plain(v) for v in inputs]
+        return [v.aval for v in inputs], [reads(self.jaxpr, v) or not _plain(v) for v in inputs]
 
     def __call__(self, parameters: list[Array], consts: list[Array], *inputs: PyTree) -> PyTree:
         """Runs the program."""
@@ -247,8 +212,8 @@ class Program:
         every = [next(moved) if h else c for c, h in zip(self.kept, self.hoisted)]
         leaves = jax.tree.leaves((*inputs, parameters))
         leaves = [jnp.asarray(x, v.aval.dtype) if _plain(v) else x for x, v in zip(leaves, self.jaxpr.invars)]
-        program = jex.core.ClosedJaxpr(self.jaxpr, every)
-        run = as_promoted_function(program) if self.promoted else jex.core.jaxpr_as_fun(program)
+        program = ClosedJaxpr(self.jaxpr, every)
+        run = as_promoted_function(program) if self.promoted else as_function(program)
         # a result that depends on nothing is written into the program, as a number
         out = [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in run(*leaves)]
         return jax.tree.unflatten(self.structure, out)

@@ -8,11 +8,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.interpreters import partial_eval
 from jaxtyping import Array, Float, PyTree
 
 from ..._interfaces._conservation_law import AbstractConservationLaw
 from ..._jax._barrier import held_back
+from ..._jax.programs import used_inputs
 from ..._parameters import with_dtype
 from ..._types import Args, RealScalarLike
 from ...kernels._backends import KernelRequest
@@ -149,8 +149,7 @@ def _used(
 
     shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in flat]
     jaxpr = jax.make_jaxpr(both)(shapes, jax.ShapeDtypeStruct(components, dtype)).jaxpr
-    _, used = partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))
-    return list(used[: len(flat)])
+    return used_inputs(jaxpr)[: len(flat)]
 
 
 def rates_by_kernel(volumes: Any, law: AbstractConservationLaw, t: RealScalarLike, y: Array, args: Args) -> Array:

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ...._jax._jaxprs import is_literal, run_equation
+from ...._jax.programs import ClosedJaxpr, _names as names, evaluate, run_equation
 from .._update import Fields, StencilUpdate
 
 
@@ -36,19 +35,13 @@ def new_values(update: StencilUpdate, nb: Callable[..., Array], params: PyTree, 
     return with_plain_sums(from_values, params, [nb(*read) for read in reads])
 
 
-def _run(closed: jex.core.ClosedJaxpr, args: list) -> list:
-    jaxpr = closed.jaxpr
-    known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*closed.consts, *args)))
+def _run(closed: ClosedJaxpr, args: list) -> list:
+    return evaluate(closed.jaxpr, (*closed.consts, *args), _plain)
 
-    def read(v: Any) -> Any:
-        return v.val if is_literal(v) else known[v]
 
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.name == "add_any":
-            out = [jax.lax.add(*map(read, eqn.invars))]
-        elif eqn.primitive.name in ("jit", "pjit"):  # opened, since sums may stand within
-            out = _run(eqn.params["jaxpr"], list(map(read, eqn.invars)))
-        else:
-            out = run_equation(eqn, map(read, eqn.invars), jaxpr.debug_info)
-        known.update(zip(eqn.outvars, out))
-    return [read(v) for v in jaxpr.outvars]
+def _plain(eqn: Any, inputs: list) -> list:
+    if eqn.primitive.name == "add_any":
+        return [jax.lax.add(*inputs)]
+    if eqn.primitive.name in names.JITS:  # opened, since sums may be within
+        return _run(eqn.params["jaxpr"], inputs)
+    return run_equation(eqn, inputs)
