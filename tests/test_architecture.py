@@ -221,6 +221,21 @@ def is_size(node: ast.AST) -> bool:
     )
 
 
+def parts_for_interpreters_are_imported_in_one_place(path):
+    """`jax.extend`, `jax.interpreters` and `jaxlib` change more than the rest of JAX; `jaxlib._jax` is private."""
+    for node in ast.walk(TREES[path]):
+        modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            modules = [f"{node.module}.{alias.name}" for alias in node.names]
+        for module in modules:
+            if module.startswith("jaxlib._jax"):
+                yield f"{node.lineno}: {module} is private"
+            elif module.startswith("jaxlib") and path != SRC / "_jax" / "_executables.py":
+                yield f"{node.lineno}: {module}"
+            elif module.startswith(("jax.extend", "jax.interpreters")) and path != SRC / "_jax" / "_interpreters.py":
+                yield f"{node.lineno}: {module} belongs in _jax/_interpreters.py"
+
+
 def no_super_init(path):
     for node in ast.walk(TREES[path]):
         if isinstance(node, ast.Attribute) and node.attr == "__init__" and ast.unparse(node.value).startswith("super("):
@@ -263,6 +278,7 @@ RULES = [
     version_differences_stand_in_one_file,
     the_platform_is_asked_in_one_place,
     thresholds_are_in_the_table,
+    parts_for_interpreters_are_imported_in_one_place,
     no_super_init,
     package_inits_only_reexport,
 ]
@@ -340,6 +356,8 @@ def test_the_map_in_the_documentation_is_of_these_imports():
         (thresholds_are_in_the_table, "_FEWEST, _OTHER = 8, 2"),
         (thresholds_are_in_the_table, "_WHOLE_NUMBERS = 2**10\nx.size > 3 * _WHOLE_NUMBERS"),
         (thresholds_are_in_the_table, "def f(x):\n    return len(x) <= 100"),
+        (parts_for_interpreters_are_imported_in_one_place, "import jax.extend as jex"),
+        (parts_for_interpreters_are_imported_in_one_place, "from jaxlib import _jax"),
         (no_super_init, "class A:\n    def __init__(self):\n        super().__init__()"),
         (annotations_are_not_postponed, "from __future__ import annotations"),
         (lower_layers_never_import_higher_ones, "from ..solvers import solve"),

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
-from jax.interpreters import ad, batching, mlir, partial_eval
 from jaxtyping import Array, PyTree
+
+from ._interpreters import Primitive, ad, batching, mlir, partial_eval
 
 
 def forward_only(tree: PyTree, message: str) -> PyTree:
@@ -95,7 +95,7 @@ def _refuse_unknown(trace: Any, x: Any, *, message: str) -> Any:
 
 
 def _primitive(name: str) -> Any:
-    mark = jex.core.Primitive(name)
+    mark = Primitive(name)
     mark.def_impl(lambda x, message: x)
     mark.def_abstract_eval(lambda x, message: x)
     ad.deflinear2(mark, _refuse_transpose)

@@ -11,19 +11,17 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.custom_derivatives import zero_from_primal
-from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
+from ._interpreters import ClosedJaxpr, Primitive, ad, batching, jaxpr_as_fun, mlir
 from ._merged_lanes import merging_of
 from ._shards import asks_for_devices, mesh_of_whole, on_no_mesh
 from ._tangents import along, moves
 from ._vma import struct, typed_sharding, vma_of
-from .programs import ClosedJaxpr, as_function
 
 Make = Callable[[int | None, tuple[bool, ...]], Callable[..., PyTree]]
 """`make(count, flags)`: a function of arrays, those with a flag with `count` members last, as all of its results."""
@@ -150,7 +148,7 @@ def _abstract(*avals: Any, call: Call, programs: Any) -> tuple[list, Any]:
 
 def _run(*arrays: Any, call: Call, programs: Any) -> list:
     del programs
-    return as_function(call.program(arrays))(*arrays)
+    return jaxpr_as_fun(call.program(arrays))(*arrays)
 
 
 def _run_now(*arrays: Any, call: Call, programs: Any) -> list:
@@ -207,7 +205,7 @@ def primitive_over_lanes(name: str, push: Callable) -> Any:
         name: Its name in programs.
         push: Its rule of forward mode.
     """
-    new = jex.core.Primitive(name)
+    new = Primitive(name)
     new.multiple_results = True
     new.def_impl(_run_now)
     new.def_effectful_abstract_eval(_abstract)

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.extend as jex
 import numpy as np
 from jax.experimental import serialize_executable
+
+from ._interpreters import get_compile_options
 
 _PLATFORMS = ("cpu", "gpu", "cuda", "rocm")
 
@@ -52,7 +53,7 @@ class _Reader(pickle.Unpickler):
     device: jax.Device
 
     def persistent_load(self, pid: Any) -> Any:
-        from jaxlib import _jax  # the type that clients want is not public
+        from jaxlib import xla_client  # here, where a new JAX without it costs time alone
 
         client = self.device.client
         if pid[0] == "device":
@@ -61,5 +62,5 @@ class _Reader(pickle.Unpickler):
             return client
         if pid[0] != "exec":
             raise pickle.UnpicklingError(f"unknown entry {pid[0]!r}")
-        options = jex.backend.get_compile_options(1, 1, np.array([[self.device.id]]))
-        return client.deserialize_executable(pid[1], _jax.DeviceList((self.device,)), options)
+        options = get_compile_options(1, 1, np.array([[self.device.id]]))
+        return client.deserialize_executable(pid[1], xla_client.DeviceList((self.device,)), options)

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Array, PyTree
 
+from ._interpreters import ClosedJaxpr, Jaxpr
 from ._vma import typed_sharding
-from .programs import ClosedJaxpr, Jaxpr, _names as names, from_outside, is_literal, makers, run_equation
+from .programs import _names as names, from_outside, is_literal, makers, run_equation
 
 
 def with_fast_products(fn: Callable[..., PyTree[Array]]) -> Callable[..., PyTree[Array]]:

@@ -15,16 +15,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.interpreters import ad
 from jaxtyping import Array, PyTree
 
 from ._ad_modes import never_computed
 from ._differentiable import Call, bind, counts, primitive_over_lanes, zero
+from ._interpreters import ClosedJaxpr, ad
 from ._promoted import as_promoted_function
 from ._shards import on_every_device, over_shards, traced_on_no_mesh
 from ._tangents import along
 from ._vma import struct, typed_sharding, vma_of
-from .programs import ClosedJaxpr
 
 Flat = Callable[..., list[Array]]
 """A function of arrays."""

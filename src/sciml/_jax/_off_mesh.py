@@ -13,17 +13,9 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from ._interpreters import ClosedJaxpr, Jaxpr
 from ._vma import typed_sharding
-from .programs import (
-    ClosedJaxpr,
-    Jaxpr,
-    _names as names,
-    equations,
-    evaluate,
-    programs_held,
-    run_equation,
-    with_programs,
-)
+from .programs import _names as names, equations, evaluate, programs_held, run_equation, with_programs
 
 
 def places_arrays(jaxpr: Jaxpr) -> bool:

@@ -9,13 +9,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ._interpreters import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from ._vma import match, promote, struct, to_varying, vma_of
 from .programs import (
-    ClosedJaxpr,
-    Jaxpr,
     _names as names,
     array_of,
-    as_function,
     evaluate,
     is_literal,
     program_called,
@@ -100,7 +98,7 @@ def run_program(jaxpr: Jaxpr, consts: Iterable[Any], *args: Any) -> list:
     """Runs a program, whose inputs may by now vary over more axes of a mesh than when it was traced."""
     closed = ClosedJaxpr(jaxpr, list(consts))
     manual = jax.sharding.get_abstract_mesh().manual_axes
-    return (as_promoted_function(closed) if manual else as_function(closed))(*args)
+    return (as_promoted_function(closed) if manual else jaxpr_as_fun(closed))(*args)
 
 
 def as_varying(fn: Callable[[Any], Any], x: Any) -> Callable[[Any], Any]:

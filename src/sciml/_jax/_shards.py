@@ -15,15 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import jax
-import jax.extend as jex
 from jax.custom_batching import custom_vmap
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree
 
+from ._interpreters import ClosedJaxpr, jaxpr_as_fun, take_current_trace
 from ._off_mesh import off_mesh, places_arrays
 from ._vma import typed_sharding
-from .programs import ClosedJaxpr, as_function
 
 Program = Callable[[int], Callable[..., PyTree[Array]]]
 """`program(count)`: a function of arrays, of which some have `count` members in the last axis."""
@@ -127,7 +126,7 @@ def on_no_mesh() -> Any:
     on the mesh that `jax.set_mesh` has set, and sets another only where it sees no trace. JAX 0.10 sees one within
     `jax.vmap` all the same; there `off_mesh` takes them from it.
     """
-    with jex.core.take_current_trace():
+    with take_current_trace():
         try:
             return jax.set_mesh(cast(Any, None))  # which it takes, though its type does not say so
         except ValueError:
@@ -236,7 +235,7 @@ def over_shards(
     has_members = (*(False for _ in consts), *flags)
 
     def plain(*inputs):
-        return as_function(ClosedJaxpr(closed.jaxpr, inputs[: len(consts)]))(*inputs[len(consts) :])
+        return jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, inputs[: len(consts)]))(*inputs[len(consts) :])
 
     def of_device(parts: int, axes: tuple[str, ...]) -> Callable[..., list[Array]]:
         def run(*inputs):

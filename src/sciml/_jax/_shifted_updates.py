@@ -12,13 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ._interpreters import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from ._shards import off_explicit_axes
 from ._vma import struct, typed_sharding, vma_of
 from .programs import (
-    ClosedJaxpr,
-    Jaxpr,
     _names as names,
-    as_function,
     equations,
     evaluate,
     is_literal,
@@ -113,7 +111,7 @@ def _turn(eqn: Any, inputs: list) -> list:
 def _called(fn: Callable, *args: Any) -> Any:
     """Calls a function as a program without such updates."""
     closed, out = jax.make_jaxpr(fn, return_shape=True)(*args)
-    found = as_function(read_before_written(closed))(*jax.tree.leaves(args))
+    found = jaxpr_as_fun(read_before_written(closed))(*jax.tree.leaves(args))
     return jax.tree.unflatten(jax.tree.structure(out), found)
 
 

@@ -3,9 +3,8 @@
 from contextlib import AbstractContextManager
 from typing import Any
 
-from jax.extend import source_info_util
-
 from .._source_lines import is_library
+from ._interpreters import source_info_util
 
 
 def at_source_of(eqn: Any, called: bool = False) -> AbstractContextManager:

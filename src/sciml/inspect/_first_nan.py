@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._jax._interpreters import ClosedJaxpr, jaxpr_as_fun
 from .._jax._marks import LANES, ONE_BY_ONE
-from .._jax.programs import ClosedJaxpr, as_function
 from ._flat_program import FlatProgram, bad_in
 from ._lower import of_arrays
 from ._origin import Search
@@ -171,7 +171,7 @@ def _look(run: Callable, dynamic: Any, names: list[str] | None = None) -> NonFin
     @jax.jit
     def compiled(inputs):
         consts = inputs[: len(closed.consts)]
-        return as_function(ClosedJaxpr(closed.jaxpr, consts))(*inputs[len(consts) :])
+        return jaxpr_as_fun(ClosedJaxpr(closed.jaxpr, consts))(*inputs[len(consts) :])
 
     results = compiled(inputs)
     which = next((i for i, x in enumerate(results) if bool(bad_in(x))), None)

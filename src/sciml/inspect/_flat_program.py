@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from .._jax._interpreters import Jaxpr
 from .._jax._marks import STEP
-from .._jax.programs import Jaxpr, evaluate
+from .._jax.programs import evaluate
 from .._source_lines import SourceLine
 from ._programs import Place, program_of
 

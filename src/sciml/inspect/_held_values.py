@@ -14,8 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
+from .._jax._interpreters import ClosedJaxpr, jaxpr_as_fun
 from .._jax._vma import to_varying
-from .._jax.programs import ClosedJaxpr, _names as names, as_function, programs_within, run_anew, run_equation
+from .._jax.programs import _names as names, programs_within, run_anew, run_equation
 from ._flat_program import Fixed, FlatProgram, Op, Ref
 
 
@@ -88,7 +89,7 @@ class AsTheyAre(AbstractHolding):
 
     def function(self, closed: ClosedJaxpr) -> Callable[..., list]:
         """As `AbstractHolding.function`."""
-        return as_function(closed)
+        return jaxpr_as_fun(closed)
 
     def all_results(self, flat: FlatProgram) -> None:
         """As `AbstractHolding.all_results`: what is large need not be kept, then."""

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from .._jax.programs import ClosedJaxpr
+from .._jax._interpreters import ClosedJaxpr
 from ._lower import is_jitted, lower, of_arrays
 from ._retraces import traces_seen
 

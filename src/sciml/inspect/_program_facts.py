@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from .._jax._interpreters import ClosedJaxpr
 from .._jax._marks import FALLBACK, LANES, ONE_BY_ONE
 from .._jax._vma import typed_sharding
-from .._jax.programs import ClosedJaxpr, _names as names, is_literal
+from .._jax.programs import _names as names, is_literal
 from ._programs import Place, places, program_of
 
 _REPEATS, _LEAST = 12, 48  # a block of equations that follows itself so often, of so many equations in all, is a loop

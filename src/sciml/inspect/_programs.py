@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from .._jax.programs import Jaxpr, _names as names, program_called, programs_within
+from .._jax._interpreters import Jaxpr
+from .._jax.programs import _names as names, program_called, programs_within
 from .._source_lines import SourceLine, source_line
 
 

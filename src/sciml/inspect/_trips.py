@@ -7,11 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._jax._interpreters import ClosedJaxpr, Jaxpr
 from .._jax._sources import at_source_of
 from .._jax._vma import promote
 from .._jax.programs import (
-    ClosedJaxpr,
-    Jaxpr,
     _names as names,
     array_of,
     equations,

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._checks import check_step, concrete
-from .._jax.programs import as_function
+from .._jax._interpreters import jaxpr_as_fun
 from .._types import Args, Y
 from ._read_diffrax import stepper_of
 from ._request import Interval, Request
@@ -138,7 +138,7 @@ def _limit(*given: Any) -> Array:
     if concrete(jnp.add(0, 0)) and all(map(concrete, jax.tree.leaves(given))):
         return _compiled(*given)
     closed = jax.make_jaxpr(lambda: longest_step(*given))()  # in a trace: what it depends on are its constants
-    evaluate = as_function(closed)
+    evaluate = jaxpr_as_fun(closed)
     if not all(map(concrete, closed.consts)):
         return evaluate()[0]
     with jax.ensure_compile_time_eval():

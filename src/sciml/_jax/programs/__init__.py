@@ -13,9 +13,6 @@ from ._evaluation import (
     with_programs as with_programs,
 )
 from ._reading import (
-    ClosedJaxpr as ClosedJaxpr,
-    Jaxpr as Jaxpr,
-    as_function as as_function,
     depend_on as depend_on,
     equations as equations,
     from_outside as from_outside,

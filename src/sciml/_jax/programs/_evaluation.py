@@ -7,8 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from .._interpreters import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from ._names import HELD
-from ._reading import ClosedJaxpr, Jaxpr, as_function, closed, is_literal, parts_of_scan, parts_of_while
+from ._reading import closed, is_literal, parts_of_scan, parts_of_while
 
 Rule = Callable[[Any, list], Iterable[Any]]
 """`rule(eqn, values)`: the results of an equation."""
@@ -52,7 +53,7 @@ def run_equation(eqn: Any, inputs: Iterable[Any]) -> list:
     """
     values = {v: x for v, x in zip(eqn.invars, inputs, strict=True) if not is_literal(v)}
     one = Jaxpr((), list(values), list(eqn.outvars), [eqn], eqn.effects, _debug_info())
-    return as_function(ClosedJaxpr(one, ()))(*values.values())
+    return jaxpr_as_fun(ClosedJaxpr(one, ()))(*values.values())
 
 
 @functools.cache

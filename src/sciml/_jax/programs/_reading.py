@@ -4,20 +4,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
-from jax.interpreters import partial_eval
 
+from .._interpreters import ClosedJaxpr, Jaxpr, Literal, partial_eval
 from ._names import CALLS, HELD
-
-ClosedJaxpr, Jaxpr, as_function = jex.core.ClosedJaxpr, jex.core.Jaxpr, jex.core.jaxpr_as_fun
 
 _T = TypeVar("_T")
 
 
 def is_literal(atom: Any) -> bool:
     """Returns whether an operand is written into the program."""
-    return isinstance(atom, jex.core.Literal)
+    return isinstance(atom, Literal)
 
 
 def from_outside(arrays: Iterable[Any]) -> list[bool]:

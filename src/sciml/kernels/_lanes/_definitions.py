@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..._jax.programs import Jaxpr
+from ..._jax._interpreters import Jaxpr
 
 
 def _polynomial(x: Array, *coefficients: Array, **options: Any) -> Array:

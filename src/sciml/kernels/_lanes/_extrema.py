@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._jax._barrier import held_back
-from ..._jax.programs import Jaxpr, is_literal
+from ..._jax._interpreters import Jaxpr
+from ..._jax.programs import is_literal
 
 EXTREMA = {"reduce_max": jnp.max, "reduce_min": jnp.min}
 

@@ -20,20 +20,11 @@ from jaxtyping import Array
 
 from ..._choices import choices
 from ..._jax._barrier import computed_once, held_back, opaque
+from ..._jax._interpreters import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from ..._jax._matrix_products import Transposed, reads_columns
 from ..._jax._sources import at_source_of
 from ..._jax._vma import as_traced, promote, to_varying, vma_of
-from ..._jax.programs import (
-    ClosedJaxpr,
-    Jaxpr,
-    _names as names,
-    array_of,
-    as_function,
-    evaluate,
-    from_outside,
-    program_called,
-    run_equation,
-)
+from ..._jax.programs import _names as names, array_of, evaluate, from_outside, program_called, run_equation
 from ._values import Constant
 
 _BITS = {2: jnp.uint16, 4: jnp.uint32, 8: jnp.uint64}
@@ -101,7 +92,7 @@ def _run(closed: ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int, ...], r
     parts = _parts(operations, lanes, fixed)
 
     def plain(*given):
-        return as_function(ClosedJaxpr(jaxpr, given[:consts]))(*given[consts:])
+        return jaxpr_as_fun(ClosedJaxpr(jaxpr, given[:consts]))(*given[consts:])
 
     def fused(*given):
         known = dict(zip(inputs, given))

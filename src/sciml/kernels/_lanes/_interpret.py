@@ -20,14 +20,13 @@ from jaxtyping import PyTree
 from ..._checks import concrete
 from ..._choices import choices
 from ..._jax._barrier import held_back, is_apart_for_one
+from ..._jax._interpreters import ClosedJaxpr, Jaxpr
 from ..._jax._loops import scan
 from ..._jax._marks import fallback
 from ..._jax._shards import off_explicit_axes
 from ..._jax._sources import at_own_source, at_source_of
 from ..._jax._vma import as_traced, match, promote, struct, vma_of
 from ..._jax.programs import (
-    ClosedJaxpr,
-    Jaxpr,
     _names as names,
     depend_on,
     evaluate as evaluate_program,

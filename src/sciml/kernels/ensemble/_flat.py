@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from ..._jax._interpreters import ClosedJaxpr, Jaxpr
 from ..._jax._vma import struct
-from ..._jax.programs import ClosedJaxpr, Jaxpr, _names as names, evaluate, without_unused
+from ..._jax.programs import _names as names, evaluate, without_unused
 from .._lanes._interpret import evaluate as evaluate_over_lanes, is_value, trace
 from .._lanes._values import Unstacked, object_array
 from .._lowered import LOWERED

@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ..._jax._interpreters import ClosedJaxpr
 from ..._jax._promoted import as_promoted_function
-from ..._jax.programs import ClosedJaxpr, with_constants_as_inputs
+from ..._jax.programs import with_constants_as_inputs
 from ._update import StencilUpdate
 
 

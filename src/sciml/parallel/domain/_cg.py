@@ -21,10 +21,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree, Real
 
+from ..._jax._interpreters import ClosedJaxpr
 from ..._jax._loops import while_loop
 from ..._jax._promoted import as_promoted_function
 from ..._jax._vma import match, to_varying, vma_of
-from ..._jax.programs import ClosedJaxpr
 from ..._status import Status
 from ..._types import RealScalarLike
 

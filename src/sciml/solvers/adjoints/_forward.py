@@ -6,15 +6,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
-import jax.extend as jex
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero, zero_from_primal
-from jax.interpreters import ad, batching, mlir
 from jaxtyping import Array, PyTree
 
 from ..._checks import check_count
 from ..._jax._ad_modes import forward_only
 from ..._jax._checkpoint_levels import NOTHING
+from ..._jax._interpreters import Primitive, ad, batching, mlir
 from ..._jax._vma import match, promote
 from ...kernels._lanes import Lanes, Unbatched, batched
 from ..events._event_state import joined, saved_part
@@ -57,7 +56,7 @@ def _batch_without(args, dims):
 
 
 # a primitive, because its transpose is not that of the `jnp.where` that it computes: see `_transpose_without`
-_without_unreached = jex.core.Primitive("without_unreached")
+_without_unreached = Primitive("without_unreached")
 _without_unreached.def_impl(_nan_where)
 _without_unreached.def_abstract_eval(lambda rate, unreached: rate)
 ad.primitive_jvps[_without_unreached] = _jvp_without

@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ..._jax._interpreters import Jaxpr
 from ..._jax._vma import promote, vma_of
-from ..._jax.programs import Jaxpr, _names as names, equations
+from ..._jax.programs import _names as names, equations
 from ..._types import Y
 from ._pid import Norm
 

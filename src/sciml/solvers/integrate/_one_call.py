@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..._choices import choices
+from ..._jax._interpreters import jaxpr_as_fun
 from ..._jax._loops import while_loop
 from ..._jax._platform import default_platform
 from ..._jax._vma import typed_sharding
-from ..._jax.programs import as_function
 
 
 def may_be_one_call(y: PyTree[Array], others: PyTree) -> bool:
@@ -44,7 +44,7 @@ def in_one_call(fn: Callable[[PyTree[Array]], PyTree[Array]], y: PyTree[Array]) 
         y: Its input, which has a leaf of real numbers.
     """
     closed, shapes = jax.make_jaxpr(fn, return_shape=True)(y)  # traced once
-    program, structure = as_function(closed), jax.tree.structure(shapes)
+    program, structure = jaxpr_as_fun(closed), jax.tree.structure(shapes)
     leaves = jax.tree.leaves(y)
     blank = [jnp.zeros(x.shape, x.dtype) for x in jax.tree.leaves(shapes)]
     known = next(x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating))

@@ -23,10 +23,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..._choices import choices
+from ..._jax._interpreters import Jaxpr
 from ..._jax._loops import while_loop
 from ..._jax._promoted import run_program
 from ..._jax._vma import match
-from ..._jax.programs import Jaxpr
 from ._krylov_iterations import bicgstab_round, gmres_round, solved_by
 from ._structure import AbstractStructure
 

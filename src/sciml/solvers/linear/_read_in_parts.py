@@ -14,8 +14,9 @@ from jaxtyping import Array, Float
 
 from ..._choices import choices
 from ..._jax._barrier import apart_for_one
+from ..._jax._interpreters import Jaxpr
 from ..._jax._vma import typed_sharding
-from ..._jax.programs import Jaxpr, _names as names, evaluate, is_literal, program_called, run_equation
+from ..._jax.programs import _names as names, evaluate, is_literal, program_called, run_equation
 
 
 def read_in_parts(function: Callable[[Any, Array], Array]) -> Callable[[Any, Array], Array]:

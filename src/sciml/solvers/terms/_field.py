@@ -17,12 +17,13 @@ from jaxtyping import Array, PyTree
 
 from ..._checks import concrete
 from ..._choices import choices
+from ..._jax._interpreters import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from ..._jax._platform import default_platform
 from ..._jax._promoted import as_promoted_function
 from ..._jax._shards import traced_on_no_mesh
 from ..._jax._shifted_updates import read_before_written
 from ..._jax._vma import promote, to_varying, vma_of
-from ..._jax.programs import ClosedJaxpr, Jaxpr, _names as names, as_function, equations, reads
+from ..._jax.programs import _names as names, equations, reads
 from ..._structure_words import first_difference, structure_words
 from ..._types import Args, RealScalarLike, Y
 from ._barrier import stage_barrier
@@ -213,7 +214,7 @@ class Program:
         leaves = jax.tree.leaves((*inputs, parameters))
         leaves = [jnp.asarray(x, v.aval.dtype) if _plain(v) else x for x, v in zip(leaves, self.jaxpr.invars)]
         program = ClosedJaxpr(self.jaxpr, every)
-        run = as_promoted_function(program) if self.promoted else as_function(program)
+        run = as_promoted_function(program) if self.promoted else jaxpr_as_fun(program)
         # a result that depends on nothing is written into the program, as a number
         out = [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in run(*leaves)]
         return jax.tree.unflatten(self.structure, out)

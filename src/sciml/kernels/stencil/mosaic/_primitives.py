@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ...._jax.programs import ClosedJaxpr, _names as names, equations
+from ...._jax._interpreters import ClosedJaxpr
+from ...._jax.programs import _names as names, equations
 from ..._lowered import LOWERED
 from .._update import StencilUpdate
 

@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ...._jax.programs import ClosedJaxpr, _names as names, evaluate, run_equation
+from ...._jax._interpreters import ClosedJaxpr
+from ...._jax.programs import _names as names, evaluate, run_equation
 from .._update import Fields, StencilUpdate
 
 
