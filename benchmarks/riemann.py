@@ -77,7 +77,7 @@ def _row(name: str, scheme: str, kept: dict) -> Candidate:
                 if name in TUBES:
                     left, right, t, at = TUBES[name]
                     start, walls = _jump(left, right, at), False
-                    exact = verify.riemann_euler(jnp.array(left), jnp.array(right), (x - at) / t)[0]
+                    exact = verify.reference("riemann_euler", jnp.array(left), jnp.array(right), (x - at) / t)[0]
                 else:
                     start, t, walls = OTHERS[name]
                     exact = _fine(name).reshape(cells, -1).mean(1)
@@ -124,7 +124,7 @@ def _vortex(reconstruction: Any) -> list[float]:
     for cells in (40, 80):
         grid = Grid((cells, cells), -7.0, 7.0)
         law = Euler(grid, Periodic(), reconstruction=reconstruction, limiter=None)
-        vortex = ft.partial(verify.isentropic_vortex, *grid.centers, velocity=(1.0, 0.5), period=14.0)
+        vortex = ft.partial(verify.reference, "isentropic_vortex", *grid.centers, velocity=(1.0, 0.5), period=14.0)
 
         @jax.jit
         def solve(y: jax.Array, law: Euler = law, cells: int = cells) -> jax.Array:

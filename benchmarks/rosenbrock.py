@@ -105,7 +105,7 @@ def groups() -> list[Group]:
 def _of_hires() -> list[Group]:
     """HIRES by its ten parameters: eight unknowns, whose steps take far longer than those of three."""
     with jax.enable_x64(True):
-        problem = sciml.verify.hires()
+        problem = sciml.verify.problem("hires")
         leaves, treedef = jax.tree.flatten(problem.model)
         one = jnp.stack(leaves)
         many = one * (1 + 0.1 * np.random.default_rng(0).uniform(-1, 1, (N, len(leaves))))

@@ -248,7 +248,7 @@ def face_of(path: pathlib.Path) -> list[ast.stmt]:
     for node in TREES[path].body[1:]:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             found += node.body
-        elif "__getattr__ = _former_names.knows_former_names(__name__)" not in ast.unparse(node):
+        elif "__getattr__ = _former_names.knows_former_names(__name__" not in ast.unparse(node):
             found.append(node)
     return found
 

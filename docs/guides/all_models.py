@@ -73,7 +73,7 @@ def models_ordinary():
     energy = np.asarray(jax.vmap(kepler.energy)(jnp.asarray(ys)))
     print(f"Kepler's energy differs by {np.ptp(energy):.0e} around an orbit")
     with jax.enable_x64(True):
-        known = verify.arenstorf(dtype=jnp.float64)
+        known = verify.problem("arenstorf", dtype=jnp.float64)
         options = dict(rtol=1e-10, atol=1e-12, solver=diffrax.Dopri8())
         ys = orbit(next(axes), known.model, known.y0, known.t1, **options)
         print(f"RestrictedThreeBody comes back to {np.abs(ys[-1, :2] - np.asarray(known.y0)[:2]).max():.0e}")

@@ -1,6 +1,7 @@
 """Draw the pictures of the gallery of models: `python docs/guides/model_gallery.py --out docs/guides/figures`."""
 
 import argparse
+import functools as ft
 import pathlib
 
 import jax
@@ -31,12 +32,14 @@ def bouncing_ball():
     ts, start, events = jnp.linspace(0.0, 3.0, 301), jnp.array([1.0, 0.0]), 12
     ball = models.BouncingBall()
     sol = sciml.solve(ball, start, t0=0.0, t1=3.0, events=ball.bounce(), saveat=ts, max_events=events)
-    error = np.abs(sol.events.times[:8] - verify.bounce_times(ball, start, 8)).max()
+    error = np.abs(sol.events.times[:8] - verify.reference("bounce_times", ball, start, 8)).max()
     print(f"eight bounces are {float(error):.0e} off at most")
     figure, (left, right) = panels(2, (9.0, 3.4), width_ratios=(2, 1))
     sciml.plot.trajectory(sol, ax=left, labels=["height [m]", "velocity [m/s]"])
     some = ts[::6]
-    left.plot(some, verify.bouncing_ball(ball, start, some)[:, 0], "k.", markersize=3, label="in closed form")
+    left.plot(
+        some, verify.reference("bouncing_ball", ball, start, some)[:, 0], "k.", markersize=3, label="in closed form"
+    )
     left.set(xlabel="time [s]", xlim=(0, 3))
     left.legend(frameon=False, ncols=3, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, 1.13))
     sciml.plot.phase(sol, ax=right, labels=["height [m]", "velocity [m/s]"])
@@ -65,7 +68,9 @@ def integrate_and_fire():
 
     currents, fine = jnp.linspace(1.0, 4.0, 25), jnp.linspace(1.0, 4.0, 400)
     rates = np.asarray(jax.jit(jax.vmap(count))(currents))
-    exact = 1e3 / np.asarray(jax.vmap(lambda i: verify.firing_period(models.IntegrateAndFire(current=i)))(fine))
+    exact = 1e3 / np.asarray(
+        jax.vmap(lambda i: verify.reference("firing_period", models.IntegrateAndFire(current=i)))(fine)
+    )
     right.plot(fine, exact, color="black", linewidth=1, label="in closed form")
     right.plot(currents, rates, "o", color=BLUE, markersize=4, label="spikes in a second")
     right.set(xlabel="current [nA]", ylabel="rate [1/s]", xlim=(1, 4), ylim=(0, None))
@@ -98,7 +103,7 @@ def two_compartment():
     for (label, events), colour in zip(ways.items(), (GREEN, BLUE, VERMILION)):
         ys = sciml.solve(quick, jnp.zeros(4), t0=0.0, t1=12.0, events=events, saveat=hours).ys
         right.plot(hours, quick.concentration(ys), color=colour, linewidth=1.5, label=label)
-    exact = jax.vmap(verify.two_compartment(0.0, 100.0, 0.0, model=quick).solution)(hours)
+    exact = jax.vmap(verify.problem("two_compartment", 0.0, 100.0, 0.0, model=quick).solution)(hours)
     right.plot(hours, quick.concentration(exact), "--", color="black", linewidth=0.8, label="in closed form")
     right.set(xlabel="time [h]", ylabel="in the blood [mg/l]", xlim=(0, 12), ylim=(0, 5.2))
     right.legend(frameon=False, fontsize=8)
@@ -109,8 +114,22 @@ def two_compartment():
 def diffusions():
     """A share and a rate of interest, with what is known of them."""
     cases = (
-        (models.GeometricBrownian(), 100.0, 1.0, verify.geometric_brownian_moments, "price of a share", "years"),
-        (models.OrnsteinUhlenbeck(), 0.03, 25.0, verify.ornstein_uhlenbeck_moments, "rate of interest", "years"),
+        (
+            models.GeometricBrownian(),
+            100.0,
+            1.0,
+            ft.partial(verify.reference, "geometric_brownian_moments"),
+            "price of a share",
+            "years",
+        ),
+        (
+            models.OrnsteinUhlenbeck(),
+            0.03,
+            25.0,
+            ft.partial(verify.reference, "ornstein_uhlenbeck_moments"),
+            "rate of interest",
+            "years",
+        ),
     )
     figure, axes = panels(2, (9.0, 3.4))
     for ax, (model, y0, t1, moments, name, unit) in zip(axes, cases):
@@ -150,7 +169,7 @@ def counts():
 
     model, n = models.BirthDeath(), jnp.arange(31.0)
     ends = paths(axes[0, 0], model, 0.0, 60.0, 1000)
-    law = verify.birth_death_law(model, n, 60.0)
+    law = verify.reference("birth_death_law", model, n, 60.0)
     axes[0, 1].hist(ends, np.arange(32) - 0.5, density=True, orientation="horizontal", color="0.8", label="1000 paths")
     axes[0, 1].plot(law, n, "k.-", linewidth=1, label="Poisson")
     axes[0, 1].set(xlabel="probability", ylim=(-0.5, 25), xlim=(0, None), xticks=[0, 0.05, 0.1])
@@ -161,7 +180,7 @@ def counts():
 
     model = models.Schloegl()
     ends = paths(axes[1, 0], model, 250.0, 12.0, 8)
-    law = verify.one_step_law(model, 900)
+    law = verify.reference("one_step_law", model, 900)
     axes[1, 1].plot(law, np.arange(901), color="black", linewidth=1)
     axes[1, 1].set(xlabel="probability", ylim=(0, 700), xlim=(0, None), xticks=[0, 0.003, 0.006])
     axes[1, 0].set_title("Schloegl's reactions", fontsize="medium")
@@ -192,7 +211,7 @@ def mackey_glass():
     for ax in axes:
         ax.spines[["top", "right"]].set_visible(False)
         ax.title.set_fontsize("medium")
-    print(f"oscillations begin at a delay of {float(verify.mackey_glass_onset(model)):.3f}")
+    print(f"oscillations begin at a delay of {float(verify.reference('mackey_glass_onset', model)):.3f}")
     return figure
 
 

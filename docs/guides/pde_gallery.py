@@ -96,7 +96,7 @@ def gross_pitaevskii():
     """A narrow cloud, free and repelled by itself, swings in the trap."""
     grid = Grid(128, -8.0, 8.0)
     (x,) = grid.centers
-    start = verify.coherent_state(2.0 * x, 0.0, 4.0) * 2**0.5
+    start = verify.reference("coherent_state", 2.0 * x, 0.0, 4.0) * 2**0.5
     figure, axes = panels(2, (9.0, 4.0), sharey=True)
     for ax, coupling in zip(axes, (0.0, 10.0)):
         model = GrossPitaevskii(grid, Periodic(), potential=x**2 / 2, coupling=coupling)
@@ -122,10 +122,12 @@ def klein_gordon():
     model = KleinGordon(grid, Neumann(0.0), potential=lambda u: 1 - jnp.cos(u))
 
     def breather(t):
-        return verify.sine_gordon_breather(x, t, 0.6)
+        return verify.reference("sine_gordon_breather", x, t, 0.6)
 
     def meeting(t):
-        return verify.sine_gordon_kink(x + 8.0, t, 0.6) - verify.sine_gordon_kink(x - 8.0, t, -0.6)
+        return verify.reference("sine_gordon_kink", x + 8.0, t, 0.6) - verify.reference(
+            "sine_gordon_kink", x - 8.0, t, -0.6
+        )
 
     figure, axes = panels(2, (9.0, 4.0), sharey=True)
     for ax, exact, title in zip(axes, (breather, meeting), ("a breather", "a kink and an antikink")):
@@ -160,7 +162,7 @@ def brusselator():
         solver=sciml.solvers.RKC2(),
     )
     k = jnp.linspace(0.0, 1.3, 200)
-    rates = verify.turing_growth(reaction, rest, diffusivities, k)[:, 0].real
+    rates = verify.reference("turing_growth", reaction, rest, diffusivities, k)[:, 0].real
     figure, axes = panels(3, (11.2, 3.2))
     axes[0].plot(k, rates, color="#0072B2")
     axes[0].axhline(0.0, color="0.6", linewidth=0.8)
@@ -179,12 +181,12 @@ def schnakenberg():
     """From which ratio of the diffusivities on waves grow, and what they become on a square and a disc."""
     reaction = Schnakenberg()
     rest = reaction.rest()
-    ratio, wavenumber = verify.turing_onset(reaction, rest)
+    ratio, wavenumber = verify.reference("turing_onset", reaction, rest)
     print(f"Schnakenberg: from a ratio of {float(ratio):.3f} on, first of the length {2 * np.pi / wavenumber:.2f}")
     k = jnp.linspace(0.0, 1.3, 200)
     figure, axes = panels(3, (11.2, 3.2))
     for d, colour in ((float(ratio), "black"), (20.0, "#0072B2"), (40.0, "#D55E00")):
-        rates = verify.turing_growth(reaction, rest, (1.0, d), k)[:, 0].real
+        rates = verify.reference("turing_growth", reaction, rest, (1.0, d), k)[:, 0].real
         axes[0].plot(k, rates, color=colour, label=f"D = {d:.3g}")
     axes[0].axhline(0.0, color="0.6", linewidth=0.8)
     axes[0].set_title("growth of small waves", loc="left", fontsize="medium")
@@ -209,7 +211,7 @@ def keller_segel():
     k = jnp.linspace(0.0, 1.6, 200)
     axes[0].axhline(0.0, color="0.6", linewidth=0.8)
     for density, colour in ((0.9, "black"), (2.0, "#0072B2"), (3.0, "#D55E00")):
-        rates = verify.keller_segel_growth(k, density=density)[:, 0]
+        rates = verify.reference("keller_segel_growth", k, density=density)[:, 0]
         axes[0].plot(k, rates, color=colour, label=f"u = {density:g}")
     axes[0].set_title("growth of small waves", loc="left", fontsize="medium")
     axes[0].set(xlabel="k", ylim=(-1.0, 1.0))
@@ -293,7 +295,7 @@ def layer(rayleigh, grid, prandtl=1.0):
 
 def heated_layer():
     """How fast a layer begins to turn over, beside the linear theory, and what becomes of it."""
-    onset, wavenumber = verify.rayleigh_benard_onset()
+    onset, wavenumber = verify.reference("rayleigh_benard_onset")
     narrow = Grid((24, 24), (0.0, 0.0), (2 * np.pi / wavenumber, 1.0))
     x, y = narrow.centers
     bent = 1 - y + 1e-3 * jnp.cos(wavenumber * x) * jnp.sin(np.pi * y)
@@ -309,7 +311,7 @@ def heated_layer():
 
     numbers = np.linspace(1400.0, 2200.0, 5)
     rates = np.asarray(growth(jnp.array(numbers)))
-    exact = [verify.rayleigh_benard_growth(number, wavenumber) for number in numbers]
+    exact = [verify.reference("rayleigh_benard_growth", number, wavenumber) for number in numbers]
     crossing = float(np.interp(0.0, rates, numbers))
     apart = np.max(np.abs(rates - exact))
     print(f"layers of 24 cells: growth within {apart:.2f}; onset at {crossing:.0f}, exact {onset:.0f}")
@@ -320,7 +322,7 @@ def heated_layer():
     sol = sciml.solve(flow, start, t0=0.0, t1=0.2, cfl=0.9, solver=sciml.solvers.SSPRK33(), max_steps=100_000)
     figure, axes = plt.subplots(1, 2, figsize=(11.0, 3.2), layout="constrained", width_ratios=(1, 2.4))
     fine = np.linspace(1400.0, 2200.0, 33)
-    line = [verify.rayleigh_benard_growth(number, wavenumber) for number in fine]
+    line = [verify.reference("rayleigh_benard_growth", number, wavenumber) for number in fine]
     axes[0].plot(fine, line, color="black", linewidth=1.0, label="linear theory")
     axes[0].plot(numbers, rates, "o", color="#D55E00", markersize=4, label="24 cells")
     axes[0].axhline(0.0, color="0.6", linewidth=0.8)

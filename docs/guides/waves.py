@@ -84,9 +84,11 @@ def waves_kinds():
     ax = next(axes)
     omega = np.linspace(1.0, 9.0, 200)
     for thickness, colour in ((0.2, "#0072B2"), (0.5, "#D55E00")):
-        passed = [verify.layered_medium(float(w), [1.0, 4.0, 1.0], [thickness]).transmittance for w in omega]
+        passed = [
+            verify.reference("layered_medium", float(w), [1.0, 4.0, 1.0], [thickness]).transmittance for w in omega
+        ]
         ax.plot(omega, np.asarray(passed), color=colour, label=f"a slab of {thickness}")
-    ax.set_title("verify.layered_medium", loc="left", fontsize="small")
+    ax.set_title("layered_medium", loc="left", fontsize="small")
     ax.set_xlabel("frequency", fontsize=7)
     ax.set_ylabel("transmittance", fontsize=7)
     ax.legend(frameon=False, fontsize=7)

@@ -138,7 +138,7 @@ def draw(
     left, right = axes
     left.plot(ts, sol.ys[:, 0], color=BLUE, linewidth=1.6, label="fitted")
     start = jnp.stack([truth.height, 0 * truth.height])
-    left.plot(ts, verify.bouncing_ball(truth.ball, start, ts)[:, 0], "k--", linewidth=0.9, label="true")
+    left.plot(ts, verify.reference("bouncing_ball", truth.ball, start, ts)[:, 0], "k--", linewidth=0.9, label="true")
     heard = float(sol.events.times[0]) + np.append(0.0, record)
     left.plot(heard, 0 * heard, "o", color=VERMILION, markersize=5, label="heard", zorder=3, clip_on=False)
     left.set(xlabel="time [s]", ylabel="height [m]", xlim=(0, 3.2), ylim=(0, 1.3), title="a ball that is heard")
@@ -183,7 +183,7 @@ def main() -> None:
     truth, record, fit = hear()
     by_events = jax.jacfwd(lambda ball: fall(Drop(ball, truth.height)).events.times[HEARD - 1])(truth.ball)
     start = jnp.stack([truth.height, 0 * truth.height])
-    exact = jax.grad(lambda ball: verify.bounce_times(ball, start, HEARD)[HEARD - 1])(truth.ball)
+    exact = jax.grad(lambda ball: verify.reference("bounce_times", ball, start, HEARD)[HEARD - 1])(truth.ball)
     slopes = f"{by_events.restitution:.6f} s by events, {exact.restitution:.6f} in closed form"
     print(f"the seventh bounce comes later by the restitution: {slopes}")
     for name, read in (("restitution", lambda d: d.ball.restitution), ("height", lambda d: d.height)):

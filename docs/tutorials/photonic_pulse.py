@@ -108,7 +108,9 @@ def reflectance(coating: jax.Array) -> tuple[np.ndarray, np.ndarray]:
     turns = np.exp(2j * np.pi * COLOURS[:, None] * np.asarray(TIMES))
     found = np.abs(turns @ back) ** 2 / np.abs(turns @ there) ** 2
     stack = [1.0, *map(float, coating), SILICON]
-    exact = [float(verify.layered_medium(2 * np.pi * f, stack, [THICK] * LAYERS).reflectance) for f in COLOURS]
+    exact = [
+        float(verify.reference("layered_medium", 2 * np.pi * f, stack, [THICK] * LAYERS).reflectance) for f in COLOURS
+    ]
     return found, np.array(exact)
 
 

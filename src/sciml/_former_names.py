@@ -26,9 +26,14 @@ FORMER: Mapping[str, Mapping[str, str]] = {
 """For each package, how a name that it had is written now."""
 
 
-def knows_former_names(package: str) -> Callable[[str], Any]:
-    """Returns the `__getattr__` of a package such as `"sciml.solvers"`."""
-    former = FORMER[package.removeprefix("sciml.")]
+def knows_former_names(package: str, former: Mapping[str, str] | None = None) -> Callable[[str], Any]:
+    """Returns the `__getattr__` of a package.
+
+    Args:
+        package: The package, such as `"sciml.solvers"`.
+        former: How a name that it had is written now; by default what `FORMER` has of it.
+    """
+    former = FORMER[package.removeprefix("sciml.")] if former is None else former
 
     def __getattr__(name: str) -> Any:
         hint = f": it is `{former[name]}` now" if name in former else ""

@@ -74,7 +74,7 @@ def test_explosions_are_those_of_sedov(system, ndim):
         grid = OrthogonalGrid([np.linspace(0.0, 1.2, n + 1)], system)
         (r,) = grid.centers
         found = explosion(grid, r, 0.05, 0.8, ndim, 0.6)
-        exact = verify.sedov(r, 0.6, 0.8, ndim=ndim)
+        exact = verify.reference("sedov", r, 0.6, 0.8, ndim=ndim)
         return grid.integrate(jnp.abs(found[0] - exact[0])) / grid.integrate(jnp.ones(n))
 
     errors = [float(error(n)) for n in (96, 192)]

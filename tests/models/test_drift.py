@@ -44,7 +44,7 @@ def test_the_stationary_law_is_at_rest_and_nothing_is_lost(name, dtype):
     scale = float(model.spectral_radius(0.0, rest, None)) * float(jnp.max(rest))
     rate = jax.jit(lambda y: model(0.0, y, None))
     assert jnp.max(jnp.abs(rate(rest))) < 8 * eps * scale
-    exact = verify.gibbs_density(grid, jnp.broadcast_to(bumps(*grid.centers), grid.shape), 0.3)
+    exact = verify.reference("gibbs_density", grid, jnp.broadcast_to(bumps(*grid.centers), grid.shape), 0.3)
     assert jnp.allclose(rest, exact.astype(dtype), rtol=1e-5)
     y = jax.random.uniform(jax.random.key(0), grid.shape).astype(dtype)
     moved = rate(y)
@@ -64,12 +64,12 @@ def test_a_gaussian_in_a_parabola():
         grid = Grid(n, -5.0, 5.0)
         (x,) = grid.centers
         model = FokkerPlanck(grid, Neumann(0.0), x**2 / 2, 0.5)
-        start = verify.ornstein_uhlenbeck_density(x, 0.0, 1.0, 0.5, mean=1.5, variance=0.2)
+        start = verify.reference("ornstein_uhlenbeck_density", x, 0.0, 1.0, 0.5, mean=1.5, variance=0.2)
         sol = sciml.solve(model, start, t0=0.0, t1=1.0, dt=0.02, saveat=jnp.linspace(0.0, 1.0, 6))
         energies = jax.vmap(model.free_energy)(sol.ys)
         assert sol.solver == "ARK324" and jnp.all(jnp.diff(energies) < 0)
         assert abs(grid.integrate(sol.ys[-1]) - grid.integrate(start)) < 1e-14
-        exact = verify.ornstein_uhlenbeck_density(x, 1.0, 1.0, 0.5, mean=1.5, variance=0.2)
+        exact = verify.reference("ornstein_uhlenbeck_density", x, 1.0, 1.0, 0.5, mean=1.5, variance=0.2)
         return jnp.max(jnp.abs(sol.ys[-1] - exact))
 
     assert abs(verify.order_in_space(error, (40, 80)).order - 2.0) < 0.1
@@ -120,7 +120,7 @@ def test_heaps_of_cells_grow_at_their_rate():
     k = 2 * np.pi * 2 / 20, 2 * np.pi / 12
     wave = jnp.cos(k[0] * x + k[1] * y)
     discrete = jnp.sqrt(-model.laplacian.symbol(*map(jnp.asarray, k)))
-    rates = verify.keller_segel_growth(discrete, density=2.0, **values)
+    rates = verify.reference("keller_segel_growth", discrete, density=2.0, **values)
     uniform = jnp.stack([jnp.full(grid.shape, 2.0), jnp.full(grid.shape, 3.0)])
     for rate in rates:
         # the second row of the matrix: the share of cells in the eigenvector
@@ -148,11 +148,11 @@ def test_cells_are_conserved_and_stay_positive(dtype):
 @pytest.mark.x64
 def test_the_threshold_of_schnakenberg():
     reaction = Schnakenberg(0.1, 0.9, rate=3.0)
-    ratio, wavenumber = verify.turing_onset(reaction, reaction.rest())
+    ratio, wavenumber = verify.reference("turing_onset", reaction, reaction.rest())
     assert abs(ratio - 8.5676) < 1e-4  # Murray, Mathematical Biology II
     wavenumbers = jnp.append(jnp.linspace(0.0, 3.0, 61), wavenumber)
     below, at, above = (
-        verify.turing_growth(reaction, reaction.rest(), (1.0, d * ratio), wavenumbers)[:, 0].real
+        verify.reference("turing_growth", reaction, reaction.rest(), (1.0, d * ratio), wavenumbers)[:, 0].real
         for d in (0.99, 1.0, 1.01)
     )
     assert jnp.all(below < 0) and abs(at[-1]) < 1e-12 and jnp.all(at < 1e-12) and above[-1] > 0 > above[0]

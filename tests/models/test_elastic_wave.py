@@ -32,7 +32,7 @@ def rough(grid, seed):
 def test_a_rayleigh_wave_keeps_its_shape_and_speed():
     """The exact wave along a free surface after a period, at second order; its speed to a thousandth."""
     lame, shear, density, k = 1.4, 0.8, 1.2, 2 * np.pi
-    c = float(verify.rayleigh_speed(lame, shear, density))
+    c = float(verify.reference("rayleigh_speed", lame, shear, density))
     assert 0.9 < c / (shear / density) ** 0.5 < 0.96
     medium = dict(wave_number=k, lame=lame, shear=shear, density=density)
     speeds = []
@@ -43,7 +43,9 @@ def test_a_rayleigh_wave_keeps_its_shape_and_speed():
 
         def exact(t):
             return {
-                name: verify.rayleigh_wave(name, grid.coordinates(model.places.location(name)), t, **medium)
+                name: verify.reference(
+                    "rayleigh_wave", name, grid.coordinates(model.places.location(name)), t, **medium
+                )
                 for name in model.places.names
             }
 
@@ -128,7 +130,7 @@ def test_layers_absorb_both_waves(solver):
         sol = sciml.solve(model, model.start(), t0=0.0, t1=60.0, dt=0.3, solver=solver, saveat=ts)
         return sol.ys.fields["vy"][:, edge : edge + 24, -17:]
 
-    level = verify.reflection_level(heard(44, 26, {"x": 10, "y-": 10}), heard(136, 70, 0))
+    level = verify.reference("reflection_level", heard(44, 26, {"x": 10, "y-": 10}), heard(136, 70, 0))
     assert level < -60
 
 

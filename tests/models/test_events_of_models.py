@@ -35,9 +35,9 @@ def test_flights_and_bounces():
     ts = jnp.linspace(0.0, 2.5, 26)
     balls = jax.vmap(lambda e: models.BouncingBall(restitution=e))(jnp.array([0.3, 0.75, 1.0]))
     sol = jax.jit(jax.vmap(lambda ball: solved(ball, saveat=ts, max_events=4)))(balls)
-    exact = jax.vmap(lambda ball: verify.bouncing_ball(ball, THROWN, ts))(balls)
+    exact = jax.vmap(lambda ball: verify.reference("bouncing_ball", ball, THROWN, ts))(balls)
     np.testing.assert_allclose(sol.ys[1:], exact[1:], atol=20 * RTOL, rtol=0)
-    times = jax.vmap(lambda ball: verify.bounce_times(ball, THROWN, 4))(balls)
+    times = jax.vmap(lambda ball: verify.reference("bounce_times", ball, THROWN, 4))(balls)
     np.testing.assert_allclose(sol.events.times, np.where(times < 2.5, times, np.nan), rtol=RTOL)
     assert np.nanmax(np.abs(sol.events.states_before[..., 0])) < 20 * RTOL
     # the first one comes to rest on the way, where no solver can follow it
@@ -51,7 +51,7 @@ def test_derivatives_of_bounces():
 
     ball = models.BouncingBall()
     got = jax.jit(jax.grad(third, argnums=(0, 1)))(ball, THROWN)
-    want = jax.grad(lambda ball, y0: verify.bounce_times(ball, y0, 3)[2], argnums=(0, 1))(ball, THROWN)
+    want = jax.grad(lambda ball, y0: verify.reference("bounce_times", ball, y0, 3)[2], argnums=(0, 1))(ball, THROWN)
     same_leaves(got, want, LOOSE)
     assert abs(want[0].restitution) > 0.5
 
@@ -59,10 +59,12 @@ def test_derivatives_of_bounces():
 def test_the_closed_form_lands_where_it_says():
     for e in (0.5, 0.9, 1.0):
         ball = models.BouncingBall(gravity=10.0, restitution=e)
-        times = verify.bounce_times(ball, THROWN, 5)
+        times = verify.reference("bounce_times", ball, THROWN, 5)
         for side in (1 - 3 * RTOL, 1 + 3 * RTOL):
-            np.testing.assert_allclose(verify.bouncing_ball(ball, THROWN, side * times)[:, 0], 0, atol=200 * RTOL)
-        speeds = verify.bouncing_ball(ball, THROWN, (1 + 3 * RTOL) * times)[:, 1]
+            np.testing.assert_allclose(
+                verify.reference("bouncing_ball", ball, THROWN, side * times)[:, 0], 0, atol=200 * RTOL
+            )
+        speeds = verify.reference("bouncing_ball", ball, THROWN, (1 + 3 * RTOL) * times)[:, 1]
         np.testing.assert_allclose(speeds, 20.25**0.5 * e ** np.arange(1.0, 6.0), rtol=1e3 * RTOL)
 
 
@@ -78,7 +80,7 @@ def test_a_ball_at_rest_ends_the_solve():
     assert int(sol.status) == sciml.Status.event and list(sol.events.which[:6]) == [0, 0, 0, 0, 1, -1]
 
     def top(ball):
-        return verify.bounce_times(ball, jnp.array([1.0, 0.0]), 5)[3:].mean()
+        return verify.reference("bounce_times", ball, jnp.array([1.0, 0.0]), 5)[3:].mean()
 
     np.testing.assert_allclose(sol.t_reached, top(ball), rtol=RTOL)
     np.testing.assert_allclose(sol.ys[-1], [1 / 256, 0.0], atol=20 * RTOL)
@@ -99,7 +101,7 @@ def test_the_period_of_a_neuron_and_its_derivatives():
         return times[2] - times[1], times[2] - times[1]
 
     got, found = jax.jit(jax.jacfwd(period, has_aux=True))(neuron)
-    exact, want = jax.value_and_grad(verify.firing_period)(neuron)
+    exact, want = jax.value_and_grad(lambda cell: verify.reference("firing_period", cell))(neuron)
     np.testing.assert_allclose(found, exact, rtol=RTOL)
     same_leaves(got, want, LOOSE)
     assert all(leaf != 0 for leaf in jax.tree.leaves(want))
@@ -111,7 +113,7 @@ def test_currents_below_the_threshold_fire_nothing():
         return sciml.solve(neuron, jnp.array([-65.0]), t0=0.0, t1=100.0, events=neuron.spike()).events.count
 
     currents = jnp.array([1.4, 1.6, 2.0, 4.0])
-    periods = jax.vmap(lambda i: verify.firing_period(models.IntegrateAndFire(current=i)))(currents)
+    periods = jax.vmap(lambda i: verify.reference("firing_period", models.IntegrateAndFire(current=i)))(currents)
     np.testing.assert_array_equal(jax.jit(jax.vmap(count))(currents), np.floor(100.0 / np.asarray(periods)))
     assert periods[0] == np.inf
 
@@ -126,7 +128,7 @@ def superposed(drug, doses):
     """The amounts of doses of one kind each, `(time, (swallowed, injected, infused))`, added up."""
 
     def after(time, dose):
-        problem = verify.two_compartment(*dose, model=drug)
+        problem = verify.problem("two_compartment", *dose, model=drug)
         each = jax.vmap(problem.solution)(jnp.maximum(TS - time, 0))
         return jnp.where((TS >= time)[:, None], each, 0)
 
@@ -172,10 +174,10 @@ def test_derivatives_along_a_direction_of_all_parameters_of_a_drug():
 def test_closed_form_where_rates_coincide():
     """Absorption as fast as what follows it, no exchange, and nothing that is cleared."""
     alike = models.TwoCompartment(clearance=2.0, volume=1.0, exchange=0.0, peripheral_volume=1.0, absorption=2.0)
-    end = verify.two_compartment(10.0, 0.0, 0.0, model=alike).solution(0.5)
+    end = verify.problem("two_compartment", 10.0, 0.0, 0.0, model=alike).solution(0.5)
     np.testing.assert_allclose(end[1], 10 * 2.0 * 0.5 * np.exp(-1.0), rtol=RTOL)
     kept = eqx.tree_at(lambda m: m.clearance, DRUG, jnp.zeros(()))
-    end = verify.two_compartment(10.0, 5.0, 2.0, model=kept).solution(3.0)
+    end = verify.problem("two_compartment", 10.0, 5.0, 2.0, model=kept).solution(3.0)
     np.testing.assert_allclose(end[:3].sum(), 10 + 5 + 3 * 2.0, rtol=RTOL)
 
 

@@ -1,5 +1,7 @@
 """Models with noise, of reactions and with a delay against their laws."""
 
+import functools as ft
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,8 +20,8 @@ TS = jnp.array([0.5, 2.0])
 @pytest.mark.parametrize(
     ("model", "y0", "moments"),
     [
-        (models.OrnsteinUhlenbeck(1.5, 0.5, 0.8), 2.0, verify.ornstein_uhlenbeck_moments),
-        (models.GeometricBrownian(0.3, 0.4), 2.0, verify.geometric_brownian_moments),
+        (models.OrnsteinUhlenbeck(1.5, 0.5, 0.8), 2.0, ft.partial(verify.reference, "ornstein_uhlenbeck_moments")),
+        (models.GeometricBrownian(0.3, 0.4), 2.0, ft.partial(verify.reference, "geometric_brownian_moments")),
     ],
     ids=["OrnsteinUhlenbeck", "GeometricBrownian"],
 )
@@ -36,9 +38,8 @@ def test_moments(model, y0, moments):
 def test_moments_solve_their_equations(make):
     """d mean / dt = f(mean) for a linear drift, and d variance / dt = 2 f' variance + mean of g^2."""
     model = make(jnp.asarray(0.7), volatility=jnp.asarray(0.4))
-    moments = (
-        verify.ornstein_uhlenbeck_moments if make is models.OrnsteinUhlenbeck else (verify.geometric_brownian_moments)
-    )
+    name = "ornstein_uhlenbeck_moments" if make is models.OrnsteinUhlenbeck else "geometric_brownian_moments"
+    moments = ft.partial(verify.reference, name)
     (mean, variance), (of_mean, of_variance) = jax.jvp(lambda t: moments(model, 2.0, t), (1.3,), (1.0,))
     drift, slope = jax.jvp(lambda y: model.drift(0.0, y, None), (mean,), (jnp.ones_like(mean),))
     noise = model.volatility**2 * (1.0 if make is models.OrnsteinUhlenbeck else variance + mean**2)
@@ -81,13 +82,15 @@ def generator(model, most):
 def test_the_law_of_births_and_deaths(start):
     model = models.BirthDeath(birth=3.0, death=0.8)
     exact = scipy.linalg.expm(0.9 * generator(model, 60))[:, start]
-    np.testing.assert_allclose(verify.birth_death_law(model, jnp.arange(61.0), 0.9, start), exact, atol=1e-12)
+    np.testing.assert_allclose(
+        verify.reference("birth_death_law", model, jnp.arange(61.0), 0.9, start), exact, atol=1e-12
+    )
 
 
 @pytest.mark.x64
 @pytest.mark.parametrize(("model", "most"), [(models.BirthDeath(), 60), (models.Schloegl(), 900)])
 def test_the_law_in_the_long_run(model, most):
-    law = np.asarray(verify.one_step_law(model, most))
+    law = np.asarray(verify.reference("one_step_law", model, most))
     matrix = generator(model, most)
     assert abs(law.sum() - 1) < 1e-12
     assert np.abs(matrix @ law).max() < 1e-10 * np.abs(matrix).max()
@@ -100,7 +103,7 @@ def test_counts_follow_the_law():
     end = lambda model, key: sciml.solve(model, jnp.zeros(1), t0=0.0, t1=1.5, key=key).ys[-1, 0]  # noqa: E731
     counts = np.asarray(jax.jit(jax.vmap(jax.vmap(end, (None, 0)), (0, None)))(many, KEYS))
     for i, birth in enumerate(births):
-        law = verify.birth_death_law(models.BirthDeath(birth=birth, death=0.8), jnp.arange(6.0), 1.5)
+        law = verify.reference("birth_death_law", models.BirthDeath(birth=birth, death=0.8), jnp.arange(6.0), 1.5)
         for n, share in enumerate(np.asarray(law, np.float64)):
             within(counts[i] == n, share, np.sqrt(share * (1 - share)))
 
@@ -129,9 +132,9 @@ def test_limits_for_large_counts_have_the_parameters_as_leaves():
 def test_a_law_of_other_reactions_is_refused():
     pairs = sciml.Reactions([[-2]], lambda x, args: x)
     with pytest.raises(ValueError, match=r"one species by one each, .*\[\[-2\]\]"):
-        verify.one_step_law(pairs, 10)
+        verify.reference("one_step_law", pairs, 10)
     with pytest.raises(ValueError, match="`start` must be a count.*-1"):
-        verify.birth_death_law(models.BirthDeath(), jnp.arange(3.0), 1.0, start=-1)
+        verify.reference("birth_death_law", models.BirthDeath(), jnp.arange(3.0), 1.0, start=-1)
 
 
 # --- a delay
@@ -139,7 +142,7 @@ def test_a_law_of_other_reactions_is_refused():
 
 def test_where_oscillations_begin():
     """Below the onset they die away, above it they grow."""
-    onset = verify.mackey_glass_onset(models.MackeyGlass())
+    onset = verify.reference("mackey_glass_onset", models.MackeyGlass())
     ts = jnp.concatenate([jnp.linspace(380.0, 400.0, 41), jnp.linspace(780.0, 800.0, 41)])
 
     def growth(delay):

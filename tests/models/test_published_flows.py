@@ -41,7 +41,7 @@ def test_gradient_of_a_drag_by_what_enters():
 
 def test_tables_that_there_are_not():
     with pytest.raises(ValueError, match="knows"):
-        verify.cylinder_table(50)
+        verify.reference("cylinder_table", 50)
 
 
 @pytest.mark.x64
@@ -52,7 +52,7 @@ def test_drag_of_a_cylinder():
     spec.loader.exec_module(flows)
     box = -60.0, 40.0, 60.0
     flow, end, _, drag, lift = flows.around_cylinder(20, box, 1 / 10, 1.5, 0.02, SSPRK43(), 0.02, 24.0)
-    low, high = verify.cylinder_table(20).drag
+    low, high = verify.reference("cylinder_table", 20).drag
     assert low < drag[-1] < 1.02 * high and abs(lift[-1]) < 0.01 and abs(drag[-1] - drag[-11]) < 0.01
     behind = flow.at_centers(end)[0][:, flow.grid.shape[1] // 2]
     x = np.asarray(flow.grid.centers[0])[:, 0]
@@ -74,7 +74,7 @@ def test_a_cavity_at_a_high_reynolds_number():
     places = np.concatenate([[0.0], np.asarray(grid.centers[1])[0], [1.0]])
     u = np.concatenate([[0.0], end.velocity[0][cells // 2 - 1], [1.0]])
     v = np.concatenate([[0.0], end.velocity[1][:, cells // 2 - 1], [0.0]])
-    table = verify.cavity_table(1000)
+    table = verify.reference("cavity_table", 1000)
     assert np.max(np.abs(np.interp(table.y, places, u) - table.u)) < 0.02
     assert np.max(np.abs(np.interp(table.x, places, v) - table.v)) < 0.02
     assert max(float(jnp.max(jnp.abs(rate))) for rate in cavity(0.0, end, None).velocity) < 2e-3

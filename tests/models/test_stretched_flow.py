@@ -108,10 +108,10 @@ def test_vortices_on_stretched_cells_at_their_order():
 
         @jax.jit
         def run():
-            start = flow.start(lambda x, y: verify.taylor_green_flow(x, y)[:2])
+            start = flow.start(lambda x, y: verify.reference("taylor_green_flow", x, y)[:2])
             return sciml.solve(flow, start, t0=0.0, t1=0.2, dt=0.02, solver=SSPRK33()).ys.velocity[1][-1]
 
-        exact = verify.taylor_green_flow(*flow.velocity.coordinates(1), 0.2)[1]
+        exact = verify.reference("taylor_green_flow", *flow.velocity.coordinates(1), 0.2)[1]
         return float(jnp.sqrt(jnp.mean((run() - exact) ** 2)))
 
     coarse, fine = errors(16), errors(32)

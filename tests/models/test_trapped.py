@@ -25,7 +25,7 @@ def test_levels_of_the_harmonic_oscillator(sides):
     """E_n = n + 1/2: as eigenvalues of the vector field, to rounding."""
     model = trapped(sides=sides)
     for n in range(6):
-        psi = verify.oscillator_state(GRID.centers[0], 0.0, n)
+        psi = verify.reference("oscillator_state", GRID.centers[0], 0.0, n)
         np.testing.assert_allclose(model(0.0, psi, None), -1j * (n + 0.5) * psi, atol=1e-9)
         np.testing.assert_allclose(model.energy(psi), n + 0.5, atol=1e-10)
         np.testing.assert_allclose(model.mass(psi), 1.0, atol=1e-12)
@@ -33,7 +33,7 @@ def test_levels_of_the_harmonic_oscillator(sides):
 
 @pytest.mark.x64
 def test_a_level_turns_with_its_energy():
-    problem = verify.schroedinger_level(2)
+    problem = verify.problem("schroedinger_level", 2)
     sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=2.0, dt=0.01)
     assert sol.solver == "ETDRK4" and float(problem.error(sol.ys[-1])) < 1e-6
     overlap = jnp.sum(jnp.conj(problem.y0) * sol.ys[-1]) * GRID.spacing[0]
@@ -45,9 +45,9 @@ def test_a_level_turns_with_its_energy():
 
 def test_a_coherent_state_swings():
     (x,) = GRID.centers
-    sol = sciml.solve(trapped(), verify.coherent_state(x, 0.0, 2.0), t0=0.0, t1=2.0, dt=0.01)
+    sol = sciml.solve(trapped(), verify.reference("coherent_state", x, 0.0, 2.0), t0=0.0, t1=2.0, dt=0.01)
     atol = 1e-6 if x.dtype == jnp.float64 else 1e-3
-    np.testing.assert_allclose(sol.ys[-1], verify.coherent_state(x, 2.0, 2.0), atol=atol)
+    np.testing.assert_allclose(sol.ys[-1], verify.reference("coherent_state", x, 2.0, 2.0), atol=atol)
 
 
 @pytest.mark.x64
@@ -104,7 +104,11 @@ def test_dtypes(dtype):
     end = jax.eval_shape(lambda psi: sciml.solve(model, psi, t0=0.0, t1=0.1, dt=0.05).ys, psi)
     assert rate.dtype == end.dtype == kind and energy.dtype == dtype
     x = GRID.centers[0].astype(dtype)
-    assert verify.oscillator_state(x, 0.3, 3).dtype == verify.coherent_state(x, 0.3).dtype == kind
+    assert (
+        verify.reference("oscillator_state", x, 0.3, 3).dtype
+        == verify.reference("coherent_state", x, 0.3).dtype
+        == kind
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,7 +120,7 @@ def test_dtypes(dtype):
         ),
         ("must end with the axes", lambda: trapped()(0.0, jnp.ones(5, complex), None)),
         ("Neumann and Dirichlet", lambda: trapped(sides={"x-": Neumann(), "x+": Dirichlet()})),
-        ("`level` must be at least zero", lambda: verify.oscillator_state(GRID.centers[0], 0.0, -1)),
+        ("`level` must be at least zero", lambda: verify.reference("oscillator_state", GRID.centers[0], 0.0, -1)),
     ],
 )
 def test_bad_input(message, fn):

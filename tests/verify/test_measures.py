@@ -8,6 +8,10 @@ import pytest
 
 from sciml import verify
 from sciml.models import LotkaVolterra
+from sciml.verify.measures._finite_difference import finite_difference_gradient
+from sciml.verify.problems._exact import exponential_decay, harmonic_oscillator, linear_system, logistic
+from sciml.verify.problems._pytree import pytree_state
+from sciml.verify.problems._time_dependent import cosine_growth
 
 
 def fixed_steps(step):
@@ -54,14 +58,14 @@ def late(f, t, y, h):
 
 
 SMOOTH = [
-    verify.exponential_decay,
-    verify.linear_system,
-    verify.harmonic_oscillator,
-    verify.logistic,
-    lambda: verify.kepler(eccentricity=0.1, t1=2.0),
-    verify.cosine_growth,
-    verify.pytree_state,
-    lambda: verify.lorenz63(rho=7),
+    exponential_decay,
+    linear_system,
+    harmonic_oscillator,
+    logistic,
+    lambda: verify.problem("kepler", eccentricity=0.1, t1=2.0),
+    cosine_growth,
+    pytree_state,
+    lambda: verify.problem("lorenz63", rho=7),
 ]
 
 
@@ -75,14 +79,14 @@ def test_order_of_known_methods(make):
 
 @pytest.mark.x64
 def test_order_of_euler_and_of_a_wrong_method():
-    problem = verify.cosine_growth()
+    problem = verify.problem("cosine_growth")
     assert abs(verify.observed_order(fixed_steps(euler), problem, steps=(256, 512, 1024)).order - 1) < 0.1
     assert abs(verify.observed_order(fixed_steps(midpoint), problem).order - 2) < 0.2
     assert verify.observed_order(fixed_steps(late), problem).order < 1.2
 
 
 def test_order_reports_what_it_measured():
-    measured = verify.observed_order(fixed_steps(euler), verify.logistic(), steps=[10, 20])
+    measured = verify.observed_order(fixed_steps(euler), verify.problem("logistic"), steps=[10, 20])
     np.testing.assert_allclose(measured.dts, [0.3, 0.15])
     assert measured.errors.shape == (2,) and 0 < measured.errors[1] < measured.errors[0]
     slope = np.log(measured.errors[0] / measured.errors[1]) / np.log(2)
@@ -90,14 +94,14 @@ def test_order_reports_what_it_measured():
 
 
 def test_order_backwards_in_time():
-    problem = verify.cosine_growth()
+    problem = verify.problem("cosine_growth")
     problem = eqx.tree_at(lambda p: p.t1, problem, -2.0)
     measured = verify.observed_order(fixed_steps(euler), problem, steps=(64, 128))
     assert abs(measured.order - 1) < 0.2
 
 
 def test_no_order_from_rounding_or_failure():
-    exact = verify.polynomial(degree=1)
+    exact = verify.problem("polynomial", degree=1)
     with pytest.raises(ValueError, match="fewer steps"):
         verify.observed_order(fixed_steps(midpoint), exact, steps=(4, 8))
     with pytest.raises(ValueError, match="the errors"):
@@ -116,11 +120,11 @@ def cube(x):
 @pytest.mark.x64
 def test_finite_difference_gradient():
     x = {"a": jnp.asarray([1.0, -2.0, 3e-4]), "b": (jnp.asarray(5.0), "name", 7)}
-    gradient = verify.finite_difference_gradient(cube, x)
+    gradient = finite_difference_gradient(cube, x)
     np.testing.assert_allclose(gradient["a"], [3 + 5, 12, 3 * 9e-8], rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(gradient["b"][0], 1.0, rtol=1e-9)
     assert gradient["b"][1] is None and gradient["b"][2] is None
-    coarse = verify.finite_difference_gradient(cube, x, step=1e-2)
+    coarse = finite_difference_gradient(cube, x, step=1e-2)
     assert 1e-5 < abs(coarse["a"][0] - 8) < 1e-3
 
 
@@ -153,7 +157,7 @@ def test_check_gradient_says_where():
 
 def test_finite_differences_refuse_float32():
     with pytest.raises(ValueError, match=r"need float64, but `x\['a'\]` is float32"):
-        verify.finite_difference_gradient(cube, {"a": jnp.ones(2, jnp.float32), "b": (1.0,)})
+        finite_difference_gradient(cube, {"a": jnp.ones(2, jnp.float32), "b": (1.0,)})
 
 
 def test_finite_differences_need_an_array():

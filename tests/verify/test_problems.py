@@ -1,6 +1,8 @@
 """The known answers are right: exact solutions solve their equations, published values are reached."""
 
+import importlib
 import inspect
+import pathlib
 
 import equinox as eqx
 import jax
@@ -12,31 +14,37 @@ from scipy.integrate import solve_ivp
 
 import sciml
 from sciml import verify
+from sciml.verify import _lookup
+from sciml.verify.problems._nonstiff_references import arenstorf, brusselator, lotka_volterra
+from sciml.verify.problems._registry import EXACT_PROBLEMS, REFERENCE_PROBLEMS, WAVE_PROBLEMS
+from sciml.verify.problems._stiff_reactions import chemical_akzo_nobel, pollution
+from sciml.verify.problems._stiff_references import hires, oregonator, robertson, van_der_pol, van_der_pol_unscaled
+from sciml.verify.problems._time_dependent import prothero_robinson
 
-each_exact = pytest.mark.parametrize("make", verify.EXACT_PROBLEMS, ids=lambda make: make.__name__)
-each_reference = pytest.mark.parametrize("make", verify.REFERENCE_PROBLEMS, ids=lambda make: make.__name__)
-each_problem = pytest.mark.parametrize(
-    "make", verify.EXACT_PROBLEMS + verify.REFERENCE_PROBLEMS, ids=lambda make: make.__name__
-)
+each_exact = pytest.mark.parametrize("make", EXACT_PROBLEMS, ids=lambda make: make.__name__)
+each_reference = pytest.mark.parametrize("make", REFERENCE_PROBLEMS, ids=lambda make: make.__name__)
+each_problem = pytest.mark.parametrize("make", EXACT_PROBLEMS + REFERENCE_PROBLEMS, ids=lambda make: make.__name__)
 
 # Other parameters than the defaults, which might hide a factor of one.
 VARIANTS = [
-    lambda: verify.exponential_decay(rate=3.0, t1=1.0),
-    lambda: verify.harmonic_oscillator(omega=3.0, zeta=0.0),
-    lambda: verify.harmonic_oscillator(omega=3.0, zeta=0.7),
-    lambda: verify.logistic(rate=0.5, capacity=3.0),
-    lambda: verify.kepler(eccentricity=0.0),
-    lambda: verify.kepler(eccentricity=0.9, t1=20.0),
-    lambda: eqx.tree_at(lambda p: p.model.mu, verify.kepler(eccentricity=0.3), 1.7),
+    lambda: verify.problem("exponential_decay", rate=3.0, t1=1.0),
+    lambda: verify.problem("harmonic_oscillator", omega=3.0, zeta=0.0),
+    lambda: verify.problem("harmonic_oscillator", omega=3.0, zeta=0.7),
+    lambda: verify.problem("logistic", rate=0.5, capacity=3.0),
+    lambda: verify.problem("kepler", eccentricity=0.0),
+    lambda: verify.problem("kepler", eccentricity=0.9, t1=20.0),
+    lambda: eqx.tree_at(lambda p: p.model.mu, verify.problem("kepler", eccentricity=0.3), 1.7),
     # Not from the pericentre, and falling.
-    lambda: eqx.tree_at(lambda p: p.y0, verify.kepler(), jnp.asarray([0.8, 0.5, -0.6, 0.7])),
-    lambda: verify.cosine_growth(rate=2.0),
-    lambda: verify.polynomial(degree=0),
-    lambda: verify.prothero_robinson(rate=5.0),
+    lambda: eqx.tree_at(lambda p: p.y0, verify.problem("kepler"), jnp.asarray([0.8, 0.5, -0.6, 0.7])),
+    lambda: verify.problem("cosine_growth", rate=2.0),
+    lambda: verify.problem("polynomial", degree=0),
+    lambda: verify.problem("prothero_robinson", rate=5.0),
     # Started off the sine, and late.
-    lambda: eqx.tree_at(lambda p: (p.y0, p.t0), verify.prothero_robinson(rate=5.0), (jnp.asarray([2.0]), 0.25)),
-    lambda: eqx.tree_at(lambda p: p.t0, verify.cosine_growth(), 0.5),
-    lambda: eqx.tree_at(lambda p: p.t0, verify.linear_system(), 0.5),
+    lambda: eqx.tree_at(
+        lambda p: (p.y0, p.t0), verify.problem("prothero_robinson", rate=5.0), (jnp.asarray([2.0]), 0.25)
+    ),
+    lambda: eqx.tree_at(lambda p: p.t0, verify.problem("cosine_growth"), 0.5),
+    lambda: eqx.tree_at(lambda p: p.t0, verify.problem("linear_system"), 0.5),
 ]
 
 
@@ -75,7 +83,7 @@ def test_exact_solution_for_other_parameters(make):
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("make", [m for m in verify.EXACT_PROBLEMS if m is not verify.prothero_robinson])
+@pytest.mark.parametrize("make", [m for m in EXACT_PROBLEMS if m is not prothero_robinson])
 def test_exact_gradient(make):
     """`end()` is a differentiable function of the model and of y0: SciPy's end state says the same."""
     problem = make()
@@ -120,7 +128,7 @@ def end_by_scipy(problem, y0, method="DOP853", rtol=1e-12, atol=1e-12):
 @pytest.mark.x64
 @pytest.mark.parametrize("rho", [0, 7, 14, 21, 28])
 def test_lorenz63_reference(rho):
-    problem = verify.lorenz63(rho=rho)
+    problem = verify.problem("lorenz63", rho=rho)
     # With rho=0 the end value is 1e-4 of the initial one.
     assert problem.error(end_by_scipy(problem, problem.y0, atol=1e-16)) < 1e-10
 
@@ -130,9 +138,9 @@ def test_lorenz63_reference(rho):
     ("make", "bound"),
     [
         # The orbit multiplies SciPy's errors by about 1e5.
-        (verify.arenstorf, 1e-6),
-        (verify.brusselator, 1e-10),
-        (verify.lotka_volterra, 1e-10),
+        (arenstorf, 1e-6),
+        (brusselator, 1e-10),
+        (lotka_volterra, 1e-10),
     ],
 )
 def test_nonstiff_reference(make, bound):
@@ -142,13 +150,13 @@ def test_nonstiff_reference(make, bound):
 
 STIFF = [
     # (problem, rtol, atol, bound on the error of every component)
-    (verify.robertson, 1e-7, 1e-18, 1e-5),
-    (verify.hires, 1e-7, 1e-10, 1e-5),
-    (verify.oregonator, 1e-7, 1e-10, 1e-4),
-    (verify.van_der_pol, 1e-7, 1e-10, 1e-4),
-    (verify.van_der_pol_unscaled, 1e-7, 1e-10, 1e-4),
-    (verify.pollution, 1e-7, 1e-16, 1e-5),
-    (verify.chemical_akzo_nobel, 1e-7, 1e-10, 1e-5),
+    (robertson, 1e-7, 1e-18, 1e-5),
+    (hires, 1e-7, 1e-10, 1e-5),
+    (oregonator, 1e-7, 1e-10, 1e-4),
+    (van_der_pol, 1e-7, 1e-10, 1e-4),
+    (van_der_pol_unscaled, 1e-7, 1e-10, 1e-4),
+    (pollution, 1e-7, 1e-16, 1e-5),
+    (chemical_akzo_nobel, 1e-7, 1e-10, 1e-5),
 ]
 
 
@@ -161,19 +169,37 @@ def test_stiff_reference(make, rtol, atol, bound):
     assert problem.error(end, componentwise=True) < bound
 
 
-def makes_a_problem(value):
-    """Whether a function makes a problem without being told anything."""
-    if not inspect.isfunction(value) or inspect.signature(value).return_annotation is not verify.Problem:
-        return False
-    return all(p.default is not p.empty for p in inspect.signature(value).parameters.values())
-
-
 def test_registry_is_complete():
-    makers = {value for value in vars(verify).values() if makes_a_problem(value)}
-    listed = verify.EXACT_PROBLEMS + verify.REFERENCE_PROBLEMS + verify.WAVE_PROBLEMS
-    assert set(listed) == makers and len(set(listed)) == len(listed)
-    assert all(make().exact is not None for make in verify.EXACT_PROBLEMS + verify.WAVE_PROBLEMS)
-    assert all(make().reference is not None for make in verify.REFERENCE_PROBLEMS)
+    """Every function that makes a problem or returns a known result can be found by its name."""
+    made, known = set(), set()
+    for path in sorted(pathlib.Path(verify.__file__).parent.glob("*/_*.py")):
+        module = importlib.import_module(f"sciml.verify.{path.parent.name}.{path.stem}")
+        for name, value in vars(module).items():
+            if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_"):
+                makes = inspect.signature(value).return_annotation is verify.Problem
+                (made if makes else known).add(name)
+    assert made - {"manufactured"} == set(verify.problem_names())
+    assert not known & set(verify.problem_names()) and set(_lookup._MODULES) <= known
+    listed = EXACT_PROBLEMS + REFERENCE_PROBLEMS + WAVE_PROBLEMS
+    assert set(verify.problem_names("published")) == {make.__name__ for make in REFERENCE_PROBLEMS}
+    assert len(set(listed)) == len(listed)
+    assert all(make().exact is not None for make in EXACT_PROBLEMS + WAVE_PROBLEMS)
+    assert all(make().reference is not None for make in REFERENCE_PROBLEMS)
+
+
+def test_names_are_found_or_refused():
+    assert verify.problem("exponential_decay", 2.0, t1=1.0).t1 == 1.0
+    assert verify.reference("couette", jnp.array(1.0), 1e3, viscosity=0.3, height=2.0).shape == ()
+    with pytest.raises(ValueError, match="there is no problem 'robertsen': did you mean 'robertson'"):
+        verify.problem("robertsen")
+    with pytest.raises(ValueError, match=r"'sedov' is not a problem: write `verify.reference\('sedov'\)`"):
+        verify.problem("sedov")
+    with pytest.raises(ValueError, match=r"'hires' is not a reference: write `verify.problem\('hires'\)`"):
+        verify.reference("hires")
+    with pytest.raises(ValueError, match=r"there is no reference 'xyzzy': `help\(sciml.verify.reference\)` lists them"):
+        verify.reference("xyzzy")
+    with pytest.raises(ValueError, match="`kind` must be"):
+        verify.problem_names("stiff")
 
 
 @each_problem
@@ -198,7 +224,7 @@ def test_solution_over_times_and_under_jit(make):
 
 def test_error():
     problem = verify.Problem(
-        model=verify.robertson().model, y0=jnp.ones(2), t0=0.0, t1=1.0, reference=jnp.asarray([1.0, 100.0])
+        model=verify.problem("robertson").model, y0=jnp.ones(2), t0=0.0, t1=1.0, reference=jnp.asarray([1.0, 100.0])
     )
     y = jnp.asarray([1.5, 101.0])
     np.testing.assert_allclose(problem.error(y), 0.01, rtol=1e-5)
@@ -208,7 +234,7 @@ def test_error():
 
 
 def test_errors_of_solutions_are_those_at_their_own_end():
-    problem = verify.exponential_decay(rate=2.0)
+    problem = verify.problem("exponential_decay", rate=2.0)
     middle = (problem.t0 + problem.t1) / 3
     sol = sciml.solve(problem.model, problem.y0, t0=problem.t0, t1=middle)
     assert problem.error(sol) < 1e-2 < problem.error(sol.ys[-1])
@@ -220,7 +246,7 @@ def test_errors_of_solutions_are_those_at_their_own_end():
 
 
 def test_problem_needs_one_answer():
-    model, y0 = verify.logistic().model, jnp.ones(1)
+    model, y0 = verify.problem("logistic").model, jnp.ones(1)
     with pytest.raises(ValueError, match="either `exact` or `reference`, but got neither"):
         verify.Problem(model=model, y0=y0, t0=0.0, t1=1.0)
     with pytest.raises(ValueError, match="but got both"):
@@ -229,20 +255,20 @@ def test_problem_needs_one_answer():
 
 def test_solution_of_a_reference_problem():
     with pytest.raises(ValueError, match="only known at t1"):
-        verify.hires().solution(1.0)
+        verify.problem("hires").solution(1.0)
 
 
 def test_bad_arguments():
     with pytest.raises(ValueError, match="`rho` must be one of"):
-        verify.lorenz63(rho=20.0)
+        verify.problem("lorenz63", rho=20.0)
     with pytest.raises(ValueError, match="`eccentricity` must lie between"):
-        verify.kepler(eccentricity=1.0)
+        verify.problem("kepler", eccentricity=1.0)
     with pytest.raises(ValueError, match="`degree` must be at least 0"):
-        verify.polynomial(degree=-1)
+        verify.problem("polynomial", degree=-1)
 
 
 def test_van_der_pol_references_agree():
     """They are the same orbit in other units."""
-    scaled, unscaled = verify.van_der_pol(), verify.van_der_pol_unscaled()
+    scaled, unscaled = verify.problem("van_der_pol"), verify.problem("van_der_pol_unscaled")
     np.testing.assert_allclose(scaled.end()[0], unscaled.end()[0], rtol=1e-6)
     np.testing.assert_allclose(scaled.end()[1], 1000 * unscaled.end()[1], rtol=1e-6)

@@ -233,7 +233,7 @@ def test_a_neural_sde_with_the_weights_of_a_known_process_has_its_moments():
     end = jax.jit(jax.vmap(lambda key: sciml.solve(model, jnp.ones(1), t0=0.0, t1=0.5, dt=0.05, key=key).ys[-1, 0]))(
         keys
     )
-    mean, variance = sciml.verify.ornstein_uhlenbeck_moments(known, 1.0, 0.5)
+    mean, variance = sciml.verify.reference("ornstein_uhlenbeck_moments", known, 1.0, 0.5)
     assert abs(end.mean() - mean) < 4 * (variance / 2000) ** 0.5 + 0.002
     assert abs(end.var() / variance - 1) < 0.15
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml import verify
 from sciml._jax.programs import programs_within
+from sciml.verify.measures._finite_difference import finite_difference_gradient
 from tests.gradients import check_gradient
 from tests.registry_adjoints import (
     ADJOINTS,
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.x64
 def differences(kind):
     """The gradient by finite differences; an error of the solution of 1e-10 over a step of 1e-4."""
     fn = jax.jit(ft.partial(loss, kind, sciml.adjoints.Checkpointed()))
-    return verify.finite_difference_gradient(fn, inputs(), step=1e-4 if kind.startswith("adaptive") else None)
+    return finite_difference_gradient(fn, inputs(), step=1e-4 if kind.startswith("adaptive") else None)
 
 
 @ft.cache

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 import sciml
-from sciml import verify
+from sciml.verify.measures._finite_difference import finite_difference_gradient
 from tests.registry_adjoints import ADJOINTS
 
 from ..common import close
@@ -54,7 +54,7 @@ def batch():
 def differences(kind, adjoint):
     """Each member's gradient by finite differences."""
     total = jax.jit(lambda p: jnp.sum(jax.vmap(ft.partial(loss, kind, adjoint))(p)))
-    return verify.finite_difference_gradient(total, batch(), step=1e-6 if kind == "scan" else 1e-4)
+    return finite_difference_gradient(total, batch(), step=1e-6 if kind == "scan" else 1e-4)
 
 
 def _is_continuous(case, kind):

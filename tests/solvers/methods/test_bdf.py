@@ -33,7 +33,7 @@ def saved(rate, rtol=1e-9, **options):
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4, 5])
 def test_fixed_steps_have_the_order_that_is_asked_for_at_their_ends_and_between(order):
-    problem = verify.cosine_growth(rate=2.0)
+    problem = verify.problem("cosine_growth", rate=2.0)
 
     @jax.jit
     def errors(dt):
@@ -50,7 +50,7 @@ def test_fixed_steps_have_the_order_that_is_asked_for_at_their_ends_and_between(
 
 
 def test_steps_and_errors_are_about_those_of_scipy():
-    problem = verify.hires()
+    problem = verify.problem("hires")
     field = jax.jit(lambda t, y: problem.model(t, y, None))
     found, steps = [], []
     run = jax.jit(

@@ -75,7 +75,7 @@ def test_steps_are_those_of_diffrax(solver):
 @pytest.mark.x64
 def test_few_steps_are_rejected_where_an_equation_is_very_stiff():
     """A start of the stages' iteration by slopes would be far off: these are large times what is left of transients."""
-    problem = verify.robertson()
+    problem = verify.problem("robertson")
     sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=1e11, rtol=1e-6, atol=1e-13, solver=diffrax.KenCarp4())
     assert int(sol.stats.accepted) < 260 and int(sol.stats.rejected) < 10
     assert problem.error(sol.ys[-1], componentwise=True) < 1e-3

@@ -9,6 +9,7 @@ from scipy.integrate import solve_ivp
 
 import sciml
 from sciml import verify
+from sciml.verify.problems._registry import EXACT_PROBLEMS
 from tests.registry_models import CASES
 from tests.registry_solvers import each_adaptive_method, each_adaptive_method_of_diffrax, each_method_of_diffrax
 
@@ -21,7 +22,7 @@ NOT_STIFF = [pytest.param(case, id=case.name) for case in CASES if not case.stif
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("make", verify.EXACT_PROBLEMS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", EXACT_PROBLEMS, ids=lambda make: make.__name__)
 def test_exact_solutions(make):
     problem = make()
     ts = np.linspace(problem.t0, problem.t1, 6)
@@ -35,7 +36,7 @@ def test_exact_solutions(make):
 @pytest.mark.x64
 @each_adaptive_method
 def test_tolerance_is_met(method):
-    problem = verify.cosine_growth()
+    problem = verify.problem("cosine_growth")
     for rtol in (1e-3, 1e-6):
         sol = sciml.solve(
             problem.model, problem.y0, t0=problem.t0, t1=problem.t1, rtol=rtol, atol=rtol, solver=method.solver()

@@ -49,7 +49,7 @@ def test_energy_of_ten_thousand_periods():
 
 @pytest.mark.parametrize("solver, least", [(solvers.Vern7, 1e-8), (solvers.Vern9, 1e-9)])
 def test_the_orbit_of_arenstorf_closes(solver, least):
-    problem = verify.arenstorf()
+    problem = verify.problem("arenstorf")
     sol = sciml.solve(
         problem.model,
         problem.y0,
@@ -70,7 +70,7 @@ def test_the_orbit_of_arenstorf_closes(solver, least):
 def test_error_estimates_have_the_order_below(solver, order):
     """The estimate is the difference to a solution of one order less."""
     stepper = from_diffrax(solver())
-    problem = verify.cosine_growth(rate=2.0)
+    problem = verify.problem("cosine_growth", rate=2.0)
 
     def estimate(h):
         step = stepper.step(lambda t, y: problem.model(t, y, None), 0.3, h, problem.y0, None)

@@ -11,6 +11,8 @@ from sciml import verify
 from sciml.models import IntegralKuramotoSivashinsky, KortewegDeVries, KuramotoSivashinsky
 from sciml.solvers import ETDRK4, RKC2, RKL2, VelocityVerlet, Yoshida4
 from sciml.solvers.methods.split._phi_functions import phi
+from sciml.verify.problems._vortices import taylor_green_vortex
+from sciml.verify.problems._waves import ginzburg_landau_wave, kdv_soliton, kdv_two_solitons, schroedinger_soliton
 
 
 @pytest.mark.x64
@@ -77,11 +79,11 @@ def test_kuramoto_sivashinsky_energy_balance():
 
 
 WAVES = [
-    (verify.kdv_soliton, 400, 1e-6),
-    (verify.kdv_two_solitons, 1700, 1e-5),
-    (verify.schroedinger_soliton, 100, 2e-7),
-    (verify.ginzburg_landau_wave, 100, 3e-7),
-    (verify.taylor_green_vortex, 4, 1e-12),
+    (kdv_soliton, 400, 1e-6),
+    (kdv_two_solitons, 1700, 1e-5),
+    (schroedinger_soliton, 100, 2e-7),
+    (ginzburg_landau_wave, 100, 3e-7),
+    (taylor_green_vortex, 4, 1e-12),
 ]
 
 
@@ -92,14 +94,14 @@ def test_exact_waves(make, steps, most):
     sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=problem.t1, dt=problem.t1 / steps)
     assert float(problem.error(sol.ys[-1])) < most
     for name in ("mass", "momentum", "energy"):
-        if hasattr(problem.model, name) and make is not verify.taylor_green_vortex:  # which decays
+        if hasattr(problem.model, name) and make is not taylor_green_vortex:  # which decays
             quantity = getattr(problem.model, name)
             np.testing.assert_allclose(quantity(sol.ys[-1]), quantity(problem.y0), rtol=1e-4)
 
 
 @pytest.mark.x64
 def test_the_faster_soliton_is_ahead_after_overtaking():
-    problem = verify.kdv_two_solitons(t1=2.2)
+    problem = verify.problem("kdv_two_solitons", t1=2.2)
     x = problem.model.x() - 20
     ahead = float(x[np.argmax(problem.solution(2.2))])
     alone = -7.0 + 9 * 2.2
@@ -197,7 +199,7 @@ def test_too_few_stages():
 @pytest.mark.parametrize("points", [40, 128, 250])
 def test_programs_do_not_grow_with_the_modes(points):
     """A few modes were written out one by one, with every term of the series: that compiled for half a minute."""
-    problem = sciml.verify.kdv_soliton(points=points)
+    problem = sciml.verify.problem("kdv_soliton", points=points)
 
     def end(y):
         return jnp.sum(sciml.solve(problem.model, y, t0=0.0, t1=0.5, rtol=1e-3, atol=1e-4).ys[-1])

@@ -88,13 +88,13 @@ def test_order(solver):
     def solve(problem, dt):
         return sciml.solve(problem.model, problem.y0, t0=0.0, t1=2.0, dt=dt, solver=solver).ys[-1]
 
-    measured = verify.observed_order(solve, verify.cosine_growth(rate=2.0), (64, 128, 256))
+    measured = verify.observed_order(solve, verify.problem("cosine_growth", rate=2.0), (64, 128, 256))
     assert abs(measured.order - 2) < 0.2, measured
 
 
 def test_error_control_takes_steps_of_the_order():
     """Ten times the steps where the tolerance is a thousandth, since the error of a step is of order three."""
-    problem = verify.cosine_growth(rate=2.0)
+    problem = verify.problem("cosine_growth", rate=2.0)
     sols = [
         sciml.solve(problem.model, problem.y0, t0=0.0, t1=2.0, rtol=tol, atol=tol, solver=ADAPTIVE)
         for tol in (1e-4, 1e-7)
@@ -133,7 +133,7 @@ def test_a_gradient_under_error_control_is_that_of_the_solution():
     """By the growth rate and by the initial state, y exp(k sin t)."""
 
     def end(rate, y0):
-        model = verify.cosine_growth(rate=rate).model
+        model = verify.problem("cosine_growth", rate=rate).model
         return sciml.solve(model, y0, t0=0.0, t1=2.0, rtol=1e-8, atol=1e-8, solver=ADAPTIVE).ys[-1]
 
     rate, y0 = jnp.array(2.0), jnp.array(1.0)
@@ -181,7 +181,7 @@ def test_refill_takes_the_same_steps():
 
 
 def test_saved_times_leave_the_steps_alone_where_the_method_interpolates():
-    problem = verify.cosine_growth(rate=2.0)
+    problem = verify.problem("cosine_growth", rate=2.0)
     solve = ft.partial(sciml.solve, problem.model, problem.y0, t0=0.0, t1=2.0, rtol=1e-6, atol=1e-6, solver=ADAPTIVE)
     ts = np.linspace(0.0, 2.0, 21)
     saved = solve(saveat=ts)

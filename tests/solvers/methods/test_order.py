@@ -17,13 +17,13 @@ def test_order(method):
             -1
         ]
 
-    measured = verify.observed_order(solve, verify.cosine_growth(rate=method.rate), method.steps)
+    measured = verify.observed_order(solve, verify.problem("cosine_growth", rate=method.rate), method.steps)
     assert abs(measured.order - method.order) < 0.2, measured
 
 
 @each_dense_method
 def test_order_of_the_interpolation(method):
-    problem = verify.cosine_growth(rate=2.0)
+    problem = verify.problem("cosine_growth", rate=2.0)
 
     def error(count):
         h = problem.t1 / count
@@ -39,7 +39,7 @@ def test_order_of_the_interpolation(method):
 
 @pytest.mark.parametrize("method", [m for m in METHODS if m.dense_order is None], ids=lambda method: method.name)
 def test_steps_end_at_saved_times_where_there_is_no_interpolation(method):
-    problem = verify.cosine_growth(rate=2.0)
+    problem = verify.problem("cosine_growth", rate=2.0)
     ts = np.array([0.0, 0.17, 0.5, 1.31, 2.0])
     sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=2.0, dt=2 / 64, solver=method.solver(), saveat=ts)
     exact = np.exp(2 * np.sin(ts))

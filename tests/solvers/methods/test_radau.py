@@ -9,13 +9,14 @@ from scipy.integrate import solve_ivp
 import sciml
 from sciml import verify
 from sciml.solvers import Radau5
+from sciml.verify.problems._stiff_references import hires, oregonator, robertson, van_der_pol
 
 pytestmark = pytest.mark.x64
 
 
 @pytest.mark.parametrize(
     "make, atol",
-    [(verify.robertson, 1e-20), (verify.hires, 1e-11), (verify.oregonator, 1e-11), (verify.van_der_pol, 1e-11)],
+    [(robertson, 1e-20), (hires, 1e-11), (oregonator, 1e-11), (van_der_pol, 1e-11)],
     ids=lambda x: getattr(x, "__name__", ""),
 )
 def test_published_values(make, atol):
@@ -27,7 +28,7 @@ def test_published_values(make, atol):
 
 
 def test_its_order_does_not_fall_where_an_equation_is_very_stiff():
-    problem, step = verify.prothero_robinson(rate=1e6), 0.25
+    problem, step = verify.problem("prothero_robinson", rate=1e6), 0.25
     run = lambda dt: sciml.solve(problem.model, problem.y0, t0=0.0, t1=1.0, dt=dt, solver=Radau5()).ys[-1]  # noqa: E731
     assert problem.error(run(step)) < 1e-8
     ends = sciml.solve(lambda t, y, args: -1e10 * y, jnp.ones(2), t0=0.0, t1=1.0, dt=1.0, solver=Radau5())

@@ -15,6 +15,8 @@ from sciml import verify
 from sciml.kernels import _lanes as lanes
 from sciml.models import HIRES, Robertson
 from sciml.solvers import Rodas5P, Rosenbrock23
+from sciml.verify.measures._finite_difference import finite_difference_gradient
+from sciml.verify.problems._stiff_references import hires, oregonator, robertson, van_der_pol
 
 from ..common import close, same_bits
 
@@ -46,7 +48,7 @@ def errors_at_end_and_within(solve, exact, t1, count):
 @each
 def test_order_also_between_the_steps(solver, order, steps):
     """On a problem that depends on time: a method that forgets the derivative by time has order one."""
-    problem = verify.cosine_growth(rate=2.0)
+    problem = verify.problem("cosine_growth", rate=2.0)
 
     def solve(ts, h):
         return sciml.solve(problem.model, problem.y0, t0=0.0, t1=2.0, dt=h, solver=solver(), saveat=ts)
@@ -105,16 +107,16 @@ def pull(t, y, args):
 def test_very_stiff_components_die_out_in_one_step(solver):
     sol = sciml.solve(lambda t, y, args: -1e10 * y, jnp.ones(2), t0=0.0, t1=1.0, dt=1.0, solver=solver())
     assert np.max(np.abs(sol.ys)) < 1e-8
-    problem = verify.prothero_robinson(rate=1e6)
+    problem = verify.problem("prothero_robinson", rate=1e6)
     sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=1.0, dt=0.1, solver=solver())
     assert problem.error(sol.ys[-1]) < (1e-4 if solver is Rodas5P else 1e-3)
 
 
 REFERENCES = [
-    (verify.robertson, 1e-20),
-    (verify.hires, 1e-11),
-    (verify.oregonator, 1e-11),
-    (verify.van_der_pol, 1e-11),
+    (robertson, 1e-20),
+    (hires, 1e-11),
+    (oregonator, 1e-11),
+    (van_der_pol, 1e-11),
 ]
 
 
@@ -422,7 +424,7 @@ def test_gradient_agrees_with_finite_differences_and_forward_mode(solver, saveat
     reverse = both(x)[1]
     close(reverse, jax.jit(jax.jacfwd(ft.partial(loss, adjoint=sciml.adjoints.Direct())))(x), rtol=1e-11, atol=1e-12)
     # central differences themselves are good to 1e-9 of the gradient's size
-    close(reverse, verify.finite_difference_gradient(lambda x: both(x)[0], x), rtol=1e-8, atol=2e-8)
+    close(reverse, finite_difference_gradient(lambda x: both(x)[0], x), rtol=1e-8, atol=2e-8)
 
 
 @pytest.mark.x64
@@ -515,7 +517,7 @@ def test_float32():
 @each_solver
 def test_inside_diffrax(solver, backwards):
     t0, t1 = (1.0, 0.0) if backwards else (0.0, 1.0)
-    problem = verify.cosine_growth(rate=2.0)
+    problem = verify.problem("cosine_growth", rate=2.0)
     ts = jnp.linspace(t0, t1, 7)
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(problem.model), solver(), t0, t1, (t1 - t0) / 10, problem.y0, saveat=diffrax.SaveAt(ts=ts)

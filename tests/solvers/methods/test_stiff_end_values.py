@@ -6,19 +6,20 @@ import pytest
 from diffrax import Kvaerno5
 
 import sciml
-from sciml import verify
 from sciml.solvers import BDF, Radau5, Rodas5P, Rosenbrock23, Switching
+from sciml.verify.problems._stiff_reactions import chemical_akzo_nobel, pollution
+from sciml.verify.problems._stiff_references import hires, oregonator, robertson, van_der_pol
 
 pytestmark = pytest.mark.x64
 
 # with the absolute over the relative tolerance
 PROBLEMS = {
-    verify.robertson: 1e-12,
-    verify.hires: 1e-3,
-    verify.oregonator: 1e-3,
-    verify.van_der_pol: 1e-3,
-    verify.pollution: 1e-10,
-    verify.chemical_akzo_nobel: 1e-4,
+    robertson: 1e-12,
+    hires: 1e-3,
+    oregonator: 1e-3,
+    van_der_pol: 1e-3,
+    pollution: 1e-10,
+    chemical_akzo_nobel: 1e-4,
 }
 # with a relative tolerance, and the largest error of a component
 METHODS = {

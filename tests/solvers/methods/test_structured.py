@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import sciml
-from sciml import verify
+from sciml.verify.measures._finite_difference import finite_difference_gradient
 from tests.registry_structured import CASES, ROCK4, each_adaptive_case, each_case, each_with_structure
 
 from ..common import close, forward_gradient
@@ -99,7 +99,7 @@ def test_gradient_agrees_with_forward_mode_and_finite_differences(case, kind):
     close(reverse, forward_gradient(ft.partial(loss, adjoint=sciml.adjoints.Direct()), x), rtol=1e-9, atol=1e-10)
     # A neighbouring parameter chooses other steps, and of stabilised methods other numbers of stages.
     atol = 2e-8 if kind != "adaptive" else 2e-6 if case.structure else 5e-5
-    close(reverse, verify.finite_difference_gradient(lambda x: both(x)[0], x), rtol=1e-6, atol=atol)
+    close(reverse, finite_difference_gradient(lambda x: both(x)[0], x), rtol=1e-6, atol=atol)
 
 
 @pytest.mark.x64

@@ -33,7 +33,9 @@ def test_ornstein_uhlenbeck():
     """Its law at each time is normal, and that in the long run known."""
     model = models.OrnsteinUhlenbeck(1.5, 0.5, 0.8)
     ys = at((0.5, 6.0), model, 2.0, dt=1 / 32)
-    mean, variance = (np.asarray(x) for x in verify.ornstein_uhlenbeck_moments(model, 2.0, jnp.array([0.5, 6.0])))
+    mean, variance = (
+        np.asarray(x) for x in verify.reference("ornstein_uhlenbeck_moments", model, 2.0, jnp.array([0.5, 6.0]))
+    )
     for values, m, v in zip(ys.T, mean, variance, strict=True):
         follows(values, scipy.stats.norm(m, np.sqrt(v)))
     np.testing.assert_allclose([mean[1], variance[1]], [0.5, 0.8**2 / 3], rtol=1e-3)
@@ -95,7 +97,7 @@ def counts_follow(counts, law, together=1):
 def test_births_and_deaths_in_the_long_run():
     model = models.BirthDeath(birth=5.0, death=0.8)
     counts = at((10.0,), model, jnp.full(1, 20.0), dt=None)[:, 0, 0]
-    law = np.asarray(verify.one_step_law(model, 60), np.float64)
+    law = np.asarray(verify.reference("one_step_law", model, 60), np.float64)
     np.testing.assert_allclose(law, scipy.stats.poisson(5.0 / 0.8).pmf(np.arange(61)), atol=1e-6)
     counts_follow(counts, law)
 
@@ -104,7 +106,7 @@ def test_two_stable_states_in_the_long_run():
     """Schloegl's reactions with so few molecules that each path has gone from one state to the other and back."""
     model = models.Schloegl(forward=2.4e-6, backward=6.4e-3, inflow=1.25e-4)
     counts = at((40.0,), model, jnp.full(1, 31.0), dt=None, keys=KEYS[:1000], max_steps=100_000)[:, 0, 0]
-    law = np.asarray(verify.one_step_law(model, 200), np.float64)
+    law = np.asarray(verify.reference("one_step_law", model, 200), np.float64)
     n = np.arange(201)
     assert law[n < 20].max() > 10 * law[30:45].min() and law[n > 50].max() > 1.3 * law[30:45].min()  # two peaks
     counts_follow(counts, law, together=10)

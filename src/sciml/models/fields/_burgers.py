@@ -50,7 +50,7 @@ class Burgers(AbstractDiffusing):
         (x,) = grid.centers
         model = Burgers(grid, Dirichlet(0.0), viscosity=0.05)
         sol = sciml.solve(model, -jnp.sin(jnp.pi * x), t0=0.0, t1=0.5, dt=0.005)
-        assert jnp.max(jnp.abs(sol.ys[-1] - verify.burgers_cole_hopf(x, 0.5, 0.05))) < 1e-3
+        assert jnp.max(jnp.abs(sol.ys[-1] - verify.reference("burgers_cole_hopf", x, 0.5, 0.05))) < 1e-3
         ```
     """
 

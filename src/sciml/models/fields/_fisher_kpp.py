@@ -21,7 +21,7 @@ class FisherKPP(AbstractDiffusing):
     $$\partial_t u = D \nabla^2 u + r u (1 - u)$$
 
     The state is the field $u$ between 0 and 1. Fronts that start steep travel at the speed $2 \sqrt{r D}$; one of speed
-    $\tfrac{5}{\sqrt 6} \sqrt{r D}$ is known exactly (`sciml.verify.fisher_kpp_front`).
+    $\tfrac{5}{\sqrt 6} \sqrt{r D}$ is known exactly (`sciml.verify.reference("fisher_kpp_front")`).
 
     Good values: the defaults, a box of length 60 with `Neumann(0)`, time from 0 to 10.
 

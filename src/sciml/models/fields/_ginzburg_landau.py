@@ -36,7 +36,7 @@ class GinzburgLandau(AbstractSemilinear):
         ```python
         import sciml
 
-        problem = sciml.verify.ginzburg_landau_wave(points=32)
+        problem = sciml.verify.problem("ginzburg_landau_wave", points=32)
         sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=1.0, dt=0.05, solver=sciml.solvers.ETDRK4())
         assert abs(sol.ys[-1] - problem.solution(1.0)).max() < 1e-3
         ```

@@ -22,9 +22,9 @@ class KellerSegel(AbstractDiffusing):
       \partial_t c = D_c \nabla^2 c + \alpha u - \beta c$$
 
     The state is the density of cells and the concentration of the attractant, $(u, c)$, of shape `(2, *grid)`. A
-    uniform state gathers into heaps where $\chi \alpha u > D_u \beta$ (`sciml.verify.keller_segel_growth`); in two
-    dimensions a heap of more than $8 \pi D_u D_c / (\chi \alpha)$ cells collapses to a point in a finite time, and the
-    grid then says nothing more.
+    uniform state gathers into heaps where $\chi \alpha u > D_u \beta$, see
+    `sciml.verify.reference("keller_segel_growth", ...)`. In two dimensions a heap of more than
+    $8 \pi D_u D_c / (\chi \alpha)$ cells collapses to a point in a finite time, and the grid then says nothing more.
 
     The fluxes of cells are those of Scharfetter and Gummel: where nothing passes the sides the number of cells is
     conserved to rounding, explicit steps of at most `2 / spectral_radius` keep both fields positive, and

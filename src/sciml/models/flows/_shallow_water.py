@@ -67,7 +67,7 @@ class ShallowWater(AbstractConservationLaw):
         (x,) = grid.centers
         dam = jnp.stack([jnp.where(x < 0, 10.0, 5.0), jnp.zeros(200)])
         sol = sciml.solve(ShallowWater(grid, Outflow()), dam, t0=0.0, t1=20.0)
-        depth, _ = verify.dam_break(x, 20.0, upstream=10.0, downstream=5.0)
+        depth, _ = verify.reference("dam_break", x, 20.0, upstream=10.0, downstream=5.0)
         assert jnp.mean(jnp.abs(sol.ys[-1][0] - depth)) < 0.05
         ```
     """

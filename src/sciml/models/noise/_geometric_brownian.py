@@ -18,7 +18,8 @@ class GeometricBrownian(AbstractStochastic):
     in the sense of Ito. The state may have any shape; every element has a Brownian motion of its own.
 
     Good values: the defaults are those of a share in a year, `y0 = 100`, time from 0 to 1. The solution is
-    $S_0 \exp((\mu - \sigma^2 / 2) t + \sigma W)$; `sciml.verify.geometric_brownian_moments` has its mean and variance.
+    $S_0 \exp((\mu - \sigma^2 / 2) t + \sigma W)$; its mean and variance are
+    `sciml.verify.reference("geometric_brownian_moments", ...)`.
 
     Attributes:
         rate: $\mu$, at which the mean grows, 1/time.

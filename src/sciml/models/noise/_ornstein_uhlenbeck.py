@@ -17,7 +17,7 @@ class OrnsteinUhlenbeck(AbstractStochastic):
     $$\mathrm{d}x = \theta (m - x) \, \mathrm{d}t + \sigma \, \mathrm{d}W$$
 
     The state may have any shape; every element has a Brownian motion of its own. It is normal at every time, in the
-    long run with the variance $\sigma^2 / 2 \theta$; see `sciml.verify.ornstein_uhlenbeck_moments`.
+    long run with the variance $\sigma^2 / 2 \theta$; see `sciml.verify.reference("ornstein_uhlenbeck_moments")`.
 
     Good values: the defaults are the estimates for interest, the rate of one-month US Treasury bills from 1964 to 1989,
     in parts a year: `y0 = 0.0867`, time from 0 to 25. The velocity of a particle in a bath is `mean=0`.

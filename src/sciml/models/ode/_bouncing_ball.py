@@ -19,8 +19,8 @@ class BouncingBall(AbstractModel):
     `events=ball.bounce()`.
 
     Good values: the defaults, `y0 = (1, 0)`, time from 0 to 3. Bounces follow one another ever faster, and infinitely
-    many of them are over 3.16 s after such a start: stop before that, by `at_rest`. `sciml.verify.bouncing_ball` has
-    all flights in closed form.
+    many of them are over 3.16 s after such a start: stop before that, by `at_rest`. All flights in closed
+    form are `sciml.verify.reference("bouncing_ball", ...)`.
 
     Attributes:
         gravity: $g$, m/s^2; the default is the standard acceleration of free fall, rounded.

@@ -19,7 +19,7 @@ class IntegrateAndFire(AbstractModel):
     event, `events=neuron.spike()`.
 
     Good values: the defaults, in mV, ms, megaohm and nA, from `y0 = (-65,)`, time from 0 to 100. Below a current of
-    1.5 nA it never fires; `sciml.verify.firing_period` is its period.
+    1.5 nA it never fires; `sciml.verify.reference("firing_period")` is its period.
 
     Attributes:
         time_constant: $\tau$ of the membrane, ms.

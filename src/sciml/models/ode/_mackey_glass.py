@@ -17,7 +17,7 @@ class MackeyGlass(AbstractDelayed):
     The state is $x$, their density over what halves the making, shape `()`. Before the start it is constant.
 
     Good values: the defaults, chaotic, with `y0 = 1.2` and time in days from 0 to 600. For delays below 4.71 it comes
-    to rest at one (`sciml.verify.mackey_glass_onset`), and with a delay of 6 it oscillates.
+    to rest at one (`sciml.verify.reference("mackey_glass_onset")`), and with a delay of 6 it oscillates.
 
     Attributes:
         production: $\beta$, 1/time.

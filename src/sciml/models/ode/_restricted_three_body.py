@@ -20,7 +20,7 @@ class RestrictedThreeBody(AbstractModel):
     $(x, y, \dot x, \dot y)$, shape `(4,)`; the bodies are at $(-\mu, 0)$ and $(1 - \mu, 0)$ and
     go round once in $2\pi$.
 
-    Good values: the default is earth and moon. `sciml.verify.arenstorf` holds a periodic orbit
+    Good values: the default is earth and moon. `sciml.verify.problem("arenstorf")` holds a periodic orbit
     that comes close to both and needs error control.
 
     Attributes:

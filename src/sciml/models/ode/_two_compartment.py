@@ -27,7 +27,7 @@ class TwoCompartment(AbstractModel):
 
     Good values: the defaults are the means for miltefosine, in mg, litres and days; tablets give 150 mg a day for 28
     days. Where nothing is swallowed, the depot stays empty and `absorption` does not matter. One compartment is
-    `exchange=0`. `sciml.verify.two_compartment` has the amounts after a dose in closed form.
+    `exchange=0`. `sciml.verify.problem("two_compartment")` has the amounts after a dose in closed form.
 
     Attributes:
         clearance: $C\!L$, the volume of blood that is cleared in a unit of time.

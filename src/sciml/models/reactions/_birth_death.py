@@ -18,7 +18,7 @@ class BirthDeath(AbstractReactions):
     $$\varnothing \xrightarrow{\;b\;} X, \qquad X \xrightarrow{\;d\;} \varnothing$$
 
     The state is $(n)$, the count, shape `(1,)`. From none at the start it is Poisson at every time, with the mean
-    $(b / d)(1 - e^{-d t})$; see `sciml.verify.birth_death_law`.
+    $(b / d)(1 - e^{-d t})$; see `sciml.verify.reference("birth_death_law")`.
 
     Good values: the defaults, in 1/s, with `y0 = (0,)` and time from 0 to 100.
 

@@ -22,8 +22,8 @@ class Schloegl(AbstractReactions):
     $c_1 A\, n (n - 1) / 2$, $c_2\, n (n - 1)(n - 2) / 6$, $c_3 B$ and $c_4 n$.
 
     Good values: the defaults, with `y0 = (250,)` and time from 0 to 20. The rate equation is at rest near 85, 248 and
-    570, and leaves the second; chance moves single paths to the first or to the third. `sciml.verify.one_step_law` has
-    the law in the long run.
+    570, and leaves the second; chance moves single paths to the first or to the third. The law in the
+    long run is `sciml.verify.reference("one_step_law", ...)`.
 
     Attributes:
         forward: $c_1$, by which two $X$ and an $A$ make three $X$.

@@ -16,7 +16,8 @@ class Schnakenberg(AbstractModel):
 
     The state is the concentrations $(u, v)$, shape `(2,)`. The steady state is $u = a + b$, $v = b / (a + b)^2$
     (`rest`). Where it is stable, $b - a < (a + b)^3$, and $v$ diffuses fast enough beside $u$, small waves grow into
-    spots and stripes: Turing's instability, from the ratio of `sciml.verify.turing_onset` on. With diffusion it is
+    spots and stripes: Turing's instability, from the ratio on that
+    `sciml.verify.reference("turing_onset", ...)` returns. With diffusion it is
     `ReactionDiffusion(Schnakenberg(), grid, boundary, (1.0, 40.0))`.
 
     Good values: the defaults; with diffusion `(1.0, 40.0)`, a box of length 60, time from 0 to 100.

@@ -52,7 +52,7 @@ class ElasticWave(AbstractPartitioned):
     Normal stresses are at centres, velocities on the faces across them, shear stresses on edges. In two dimensions
     strain is plane. Waves of pressure have the speed $\sqrt{(\lambda + 2 \mu) / \rho}$, those of shear
     $\sqrt{\mu / \rho}$; where $\mu = 0$ the medium is a fluid. Along a free surface run Rayleigh's waves:
-    `sciml.verify.rayleigh_speed`. Without layers and sources the energy is kept.
+    `sciml.verify.reference("rayleigh_speed")`. Without layers and sources the energy is kept.
 
     In the absorbing layers along the sides derivatives are taken along complex coordinates. The layers are the
     outermost cells *of the grid*: make it larger than the region of interest, and continue the media into them.

@@ -37,7 +37,7 @@ class KortewegDeVries(AbstractSemilinear):
         ```python
         import sciml
 
-        problem = sciml.verify.kdv_soliton(points=64)
+        problem = sciml.verify.problem("kdv_soliton", points=64)
         sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=0.5, dt=0.01, solver=sciml.solvers.ETDRK4())
         assert abs(problem.model.momentum(sol.ys[-1]) / problem.model.momentum(problem.y0) - 1) < 1e-3
         ```

@@ -33,7 +33,7 @@ class NonlinearSchroedinger(AbstractSemilinear):
         ```python
         import sciml
 
-        problem = sciml.verify.schroedinger_soliton(points=64)
+        problem = sciml.verify.problem("schroedinger_soliton", points=64)
         sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=1.0, dt=0.02, solver=sciml.solvers.ETDRK4())
         assert abs(sol.ys[-1] - problem.solution(1.0)).max() < 1e-2
         ```

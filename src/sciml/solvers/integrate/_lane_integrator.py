@@ -33,7 +33,7 @@ def knows_rate(integrator: Integrator) -> bool:
     return stepper.knows_rate and not stepper.jumps and not stepper.rough
 
 
-def rate(integrator: Integrator, y: Y, operands: Operands, target: Array) -> Y:
+def rate_of(integrator: Integrator, y: Y, operands: Operands, target: Array) -> Y:
     """Returns the derivative of a saved state by elapsed time, after what happens at that time."""
     field, time = integrator.bound(operands), integrator.time(target, operands)
     found = integrator.stepper.rate(field, time, y) if knows_rate(integrator) else field(time, y)
@@ -81,7 +81,7 @@ def _moved(integrator: Integrator, y: Y, later: Array, operands: Operands, targe
             moves = later_dot.astype(rate.dtype) * rate
             return tangent + jnp.where(later_dot == 0, jnp.zeros_like(moves), moves)
 
-        return y, jax.tree.map(add, y_dot, rate(integrator, y, operands, target))
+        return y, jax.tree.map(add, y_dot, rate_of(integrator, y, operands, target))
 
     state.defjvp(jvp, symbolic_zeros=True)
     return state(y, later, operands, target)

@@ -31,7 +31,7 @@ def conserved(
         import jax.numpy as jnp
         from sciml import verify
 
-        problem = verify.kepler(eccentricity=0.3)
+        problem = verify.problem("kepler", eccentricity=0.3)
         orbit = jax.vmap(problem.solution)(jnp.linspace(0.0, 6.0, 7))
         assert verify.conserved(problem.model.energy, orbit) < 1e-5
         ```

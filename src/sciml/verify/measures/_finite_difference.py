@@ -34,10 +34,10 @@ def finite_difference_gradient(fn: Callable[[PyTree], Array], x: PyTree, *, step
         ```python
         import jax
         import numpy as np
-        from sciml import verify
+        from sciml.verify.measures._finite_difference import finite_difference_gradient
 
         with jax.enable_x64(True):
-            gradient = verify.finite_difference_gradient(lambda x: (x["a"] ** 3).sum(), {"a": np.arange(3.0)})
+            gradient = finite_difference_gradient(lambda x: (x["a"] ** 3).sum(), {"a": np.arange(3.0)})
             assert np.allclose(gradient["a"], [0.0, 3.0, 12.0], atol=1e-8)
         ```
     """

@@ -18,15 +18,6 @@ class ObservedOrder(NamedTuple):
             squares.
         errors: The relative error at `t1` for every step size.
         dts: The step sizes.
-
-    Example:
-        ```python
-        import numpy as np
-        from sciml import verify
-
-        measured = verify.ObservedOrder(order=2.0, errors=np.array([0.04, 0.01]), dts=np.array([0.2, 0.1]))
-        assert measured.order == 2.0
-        ```
     """
 
     order: float
@@ -63,7 +54,7 @@ def observed_order(
                 y = y + dt * problem.model(problem.t0 + n * dt, y, None)
             return y
 
-        measured = verify.observed_order(euler, verify.logistic(), steps=(32, 64))
+        measured = verify.observed_order(euler, verify.problem("logistic"), steps=(32, 64))
         assert abs(measured.order - 1.0) < 0.1
         ```
     """

@@ -27,7 +27,7 @@ def reflection_level(heard: Float[Array, "..."], reference: Float[Array, "..."])
         from sciml import verify
 
         wave = jnp.sin(jnp.linspace(0.0, 6.0, 50))
-        assert abs(verify.reflection_level(1.001 * wave, wave) + 60) < 0.1
+        assert abs(verify.reference("reflection_level", 1.001 * wave, wave) + 60) < 0.1
         ```
     """
     if heard.shape != reference.shape:

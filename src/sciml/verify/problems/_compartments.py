@@ -42,8 +42,8 @@ def two_compartment(
         ```python
         from sciml import verify
 
-        alone = [verify.two_compartment(*dose).solution(0.7) for dose in ((9.0, 0.0, 0.0), (0.0, 5.0, 2.0))]
-        both = verify.two_compartment(9.0, 5.0, 2.0).solution(0.7)
+        alone = [verify.problem("two_compartment", *dose).solution(0.7) for dose in ((9.0, 0.0, 0.0), (0.0, 5.0, 2.0))]
+        both = verify.problem("two_compartment", 9.0, 5.0, 2.0).solution(0.7)
         assert abs(both - alone[0] - alone[1]).max() < 1e-5
         ```
     """

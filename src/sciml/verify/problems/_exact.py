@@ -30,7 +30,7 @@ def exponential_decay(
         ```python
         from sciml import verify
 
-        assert abs(verify.exponential_decay().solution(1.0)[0] - 0.36787944) < 1e-6
+        assert abs(verify.problem("exponential_decay").solution(1.0)[0] - 0.36787944) < 1e-6
         ```
     """
     return Problem(
@@ -62,7 +62,7 @@ def linear_system(*, dtype: DTypeLike | None = None) -> Problem:
         ```python
         from sciml import verify
 
-        problem = verify.linear_system()
+        problem = verify.problem("linear_system")
         assert problem.error(problem.solution(2.0)) == 0.0
         ```
     """
@@ -93,7 +93,7 @@ def harmonic_oscillator(
         import jax.numpy as jnp
         from sciml import verify
 
-        after = verify.harmonic_oscillator(omega=1.0, zeta=0.0).solution(2 * jnp.pi)
+        after = verify.problem("harmonic_oscillator", omega=1.0, zeta=0.0).solution(2 * jnp.pi)
         assert jnp.allclose(after, jnp.array([1.0, 0.0]), atol=1e-6)
         ```
     """
@@ -133,7 +133,7 @@ def logistic(rate: RealScalarLike = 1.5, capacity: RealScalarLike = 2.0, *, dtyp
         ```python
         from sciml import verify
 
-        late = verify.logistic(rate=1.5, capacity=2.0).solution(30.0)
+        late = verify.problem("logistic", rate=1.5, capacity=2.0).solution(30.0)
         assert abs(late[0] - 2.0) < 1e-6
         ```
     """

@@ -28,7 +28,7 @@ def kepler(eccentricity: float | int = 0.5, *, t1: RealScalarLike = 6.0, dtype: 
         import jax.numpy as jnp
         from sciml import verify
 
-        circle = verify.kepler(eccentricity=0.0)
+        circle = verify.problem("kepler", eccentricity=0.0)
         assert jnp.allclose(circle.solution(jnp.pi), jnp.array([-1.0, 0.0, 0.0, -1.0]), atol=1e-5)
         ```
     """

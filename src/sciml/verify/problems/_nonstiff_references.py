@@ -33,7 +33,7 @@ def lorenz63(rho: float | int = 28, *, dtype: DTypeLike | None = None) -> Proble
         ```python
         from sciml import verify
 
-        assert abs(verify.lorenz63(rho=28).end()[2] - 28.5816276) < 1e-5
+        assert abs(verify.problem("lorenz63", rho=28).end()[2] - 28.5816276) < 1e-5
         ```
     """
     if rho not in _LORENZ63_AT_1:
@@ -63,7 +63,7 @@ def arenstorf(*, dtype: DTypeLike | None = None) -> Problem:
         ```python
         from sciml import verify
 
-        problem = verify.arenstorf()
+        problem = verify.problem("arenstorf")
         assert problem.error(problem.y0) == 0.0
         ```
     """
@@ -90,7 +90,7 @@ def brusselator(*, dtype: DTypeLike | None = None) -> Problem:
         ```python
         from sciml import verify
 
-        assert abs(verify.brusselator().end()[0] - 0.49863707) < 1e-6
+        assert abs(verify.problem("brusselator").end()[0] - 0.49863707) < 1e-6
         ```
     """
     dtype = floating(dtype)
@@ -116,7 +116,7 @@ def lotka_volterra(*, dtype: DTypeLike | None = None) -> Problem:
         ```python
         from sciml import verify
 
-        assert abs(verify.lotka_volterra().end()[0] - 29.994948) < 1e-4
+        assert abs(verify.problem("lotka_volterra").end()[0] - 29.994948) < 1e-4
         ```
     """
     dtype = floating(dtype)

@@ -50,7 +50,7 @@ class Problem(eqx.Module):
         import jax
         from sciml import verify
 
-        problem = verify.exponential_decay(rate=2.0)
+        problem = verify.problem("exponential_decay", rate=2.0)
         gradient = jax.grad(lambda p: p.end().sum())(problem)  # d y(t1) / d everything
         assert abs(gradient.y0[0] - problem.end()[0] / problem.y0[0]) < 1e-6
         ```

@@ -37,7 +37,7 @@ def pytree_state(*, dtype: DTypeLike | None = None) -> Problem:
         ```python
         from sciml import verify
 
-        end = verify.pytree_state().end()
+        end = verify.problem("pytree_state").end()
         assert end["table"].shape == (2, 3) and end["pair"][0].shape == ()
         ```
     """

@@ -61,7 +61,7 @@ def pollution(*, dtype: DTypeLike | None = None) -> Problem:
         ```python
         from sciml import verify
 
-        assert abs(verify.pollution().end()[1] - 0.13424841) < 1e-6
+        assert abs(verify.problem("pollution").end()[1] - 0.13424841) < 1e-6
         ```
     """
     dtype = floating(dtype)
@@ -137,7 +137,7 @@ def chemical_akzo_nobel(*, dtype: DTypeLike | None = None) -> Problem:
         ```python
         from sciml import verify
 
-        assert abs(verify.chemical_akzo_nobel().end()[0] - 0.11507949) < 1e-6
+        assert abs(verify.problem("chemical_akzo_nobel").end()[0] - 0.11507949) < 1e-6
         ```
     """
     dtype = floating(dtype)

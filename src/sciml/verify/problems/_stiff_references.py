@@ -26,7 +26,7 @@ def robertson(*, dtype: DTypeLike | None = None) -> Problem:
         ```python
         from sciml import verify
 
-        problem = verify.robertson()
+        problem = verify.problem("robertson")
         assert abs(problem.model.total(problem.end()) - 1.0) < 1e-6
         ```
     """
@@ -53,7 +53,7 @@ def hires(*, dtype: DTypeLike | None = None) -> Problem:
         ```python
         from sciml import verify
 
-        problem = verify.hires()
+        problem = verify.problem("hires")
         assert abs(problem.model.bound(problem.end()) - 0.0057) < 1e-9
         ```
     """
@@ -92,7 +92,7 @@ def oregonator(*, dtype: DTypeLike | None = None) -> Problem:
         ```python
         from sciml import verify
 
-        assert abs(verify.oregonator().end()[0] - 1.0008148) < 1e-6
+        assert abs(verify.problem("oregonator").end()[0] - 1.0008148) < 1e-6
         ```
     """
     dtype = floating(dtype)
@@ -118,7 +118,7 @@ def van_der_pol(*, dtype: DTypeLike | None = None) -> Problem:
         ```python
         from sciml import verify
 
-        assert abs(verify.van_der_pol().end()[1] + 0.89280970) < 1e-6
+        assert abs(verify.problem("van_der_pol").end()[1] + 0.89280970) < 1e-6
         ```
     """
     dtype = floating(dtype)
@@ -147,7 +147,7 @@ def van_der_pol_unscaled(*, dtype: DTypeLike | None = None) -> Problem:
         ```python
         from sciml import verify
 
-        scaled, unscaled = verify.van_der_pol().end(), verify.van_der_pol_unscaled().end()
+        scaled, unscaled = verify.problem("van_der_pol").end(), verify.problem("van_der_pol_unscaled").end()
         assert abs(scaled[1] - 1000 * unscaled[1]) < 1e-6
         ```
     """

@@ -59,7 +59,7 @@ def cosine_growth(rate: RealScalarLike = 1.0, *, dtype: DTypeLike | None = None)
         ```python
         from sciml import verify
 
-        assert abs(verify.cosine_growth().solution(3.14159265)[0] - 1.0) < 1e-5
+        assert abs(verify.problem("cosine_growth").solution(3.14159265)[0] - 1.0) < 1e-5
         ```
     """
     return Problem(
@@ -95,7 +95,7 @@ def polynomial(degree: int = 3, *, dtype: DTypeLike | None = None) -> Problem:
         ```python
         from sciml import verify
 
-        assert verify.polynomial(degree=3).end()[0] == 5.0  # 1 + t + t^2 + t^3 + t^4
+        assert verify.problem("polynomial", degree=3).end()[0] == 5.0  # 1 + t + t^2 + t^3 + t^4
         ```
     """
     if degree < 0:
@@ -134,7 +134,7 @@ def prothero_robinson(rate: RealScalarLike = 1e3, *, dtype: DTypeLike | None = N
         ```python
         from sciml import verify
 
-        assert abs(verify.prothero_robinson().end()[0] - 0.84147098) < 1e-6
+        assert abs(verify.problem("prothero_robinson").end()[0] - 0.84147098) < 1e-6
         ```
     """
     return Problem(

@@ -39,10 +39,10 @@ def oscillator_state(
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.verify import oscillator_state
+        from sciml.verify import reference
 
         x = jnp.linspace(-8.0, 8.0, 161)
-        psi = oscillator_state(x, jnp.pi / 5, level=2)  # rotated by pi / 2
+        psi = reference("oscillator_state", x, jnp.pi / 5, level=2)  # rotated by pi / 2
         assert jnp.max(jnp.abs(psi.real)) < 1e-5
         assert abs(0.1 * jnp.sum(jnp.abs(psi) ** 2) - 1) < 1e-5
         ```
@@ -78,10 +78,10 @@ def coherent_state(
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.verify import coherent_state
+        from sciml.verify import reference
 
         x = jnp.linspace(-8.0, 8.0, 161)
-        density = jnp.abs(coherent_state(x, jnp.pi / 3, amplitude=2.0)) ** 2
+        density = jnp.abs(reference("coherent_state", x, jnp.pi / 3, amplitude=2.0)) ** 2
         assert abs(x[jnp.argmax(density)] - 1.0) < 0.06
         ```
     """
@@ -109,7 +109,7 @@ def schroedinger_level(
         ```python
         from sciml import verify
 
-        problem = verify.schroedinger_level(1)
+        problem = verify.problem("schroedinger_level", 1)
         assert abs(problem.model.energy(problem.y0) - 1.5) < 1e-4
         ```
     """

@@ -40,7 +40,7 @@ def taylor_green_flow(
         import jax.numpy as jnp
         from sciml import verify
 
-        u, v, p = verify.taylor_green_flow(jnp.zeros(1), jnp.full(1, jnp.pi / 2), 1.0, viscosity=0.5)
+        u, v, p = verify.reference("taylor_green_flow", jnp.zeros(1), jnp.full(1, jnp.pi / 2), 1.0, viscosity=0.5)
         assert abs(u[0] + jnp.exp(-1.0)) < 1e-6 and abs(v[0]) < 1e-6
         ```
     """
@@ -83,7 +83,7 @@ def beltrami_flow(
         import jax.numpy as jnp
         from sciml import verify
 
-        u = verify.beltrami_flow(jnp.zeros(1), jnp.zeros(1), jnp.zeros(1))
+        u = verify.reference("beltrami_flow", jnp.zeros(1), jnp.zeros(1), jnp.zeros(1))
         assert jnp.allclose(u[:, 0], jnp.array([0.6, 1.0, 0.8]))
         ```
     """
@@ -122,7 +122,7 @@ def taylor_green_vortex(
         ```python
         from sciml import verify
 
-        problem = verify.taylor_green_vortex()
+        problem = verify.problem("taylor_green_vortex")
         assert abs(problem.model.energy(problem.y0) - 0.25) < 1e-6
         ```
     """

@@ -29,7 +29,7 @@ def kdv_soliton(
         ```python
         from sciml import verify
 
-        problem = verify.kdv_soliton()
+        problem = verify.problem("kdv_soliton")
         assert abs(problem.solution(0.5).max() - 2.0) < 0.01
         ```
     """  # noqa: E501
@@ -64,7 +64,7 @@ def kdv_two_solitons(*, points: int = 256, t1: RealScalarLike = 1.5, dtype: DTyp
         ```python
         from sciml import verify
 
-        problem = verify.kdv_two_solitons()
+        problem = verify.problem("kdv_two_solitons")
         assert abs(problem.solution(1.5).max() - 4.5) < 0.1
         ```
     """
@@ -111,7 +111,7 @@ def schroedinger_soliton(
         ```python
         from sciml import verify
 
-        problem = verify.schroedinger_soliton(height=2.0)
+        problem = verify.problem("schroedinger_soliton", height=2.0)
         assert abs(abs(problem.y0).max() - 2.0) < 1e-6
         ```
     """  # noqa: E501
@@ -152,7 +152,7 @@ def ginzburg_landau_wave(
         ```python
         from sciml import verify
 
-        problem = verify.ginzburg_landau_wave()
+        problem = verify.problem("ginzburg_landau_wave")
         assert abs(abs(problem.solution(3.0)[0]) - 0.9493) < 1e-3
         ```
     """

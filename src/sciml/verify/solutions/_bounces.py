@@ -24,7 +24,8 @@ def bounce_times(ball: BouncingBall, y0: Float[Array, " 2"], count: int) -> Floa
         import jax.numpy as jnp
         from sciml import models, verify
 
-        times = verify.bounce_times(models.BouncingBall(gravity=10.0, restitution=0.5), jnp.array([5.0, 0.0]), 3)
+        ball = models.BouncingBall(gravity=10.0, restitution=0.5)
+        times = verify.reference("bounce_times", ball, jnp.array([5.0, 0.0]), 3)
         assert jnp.allclose(times, jnp.array([1.0, 2.0, 2.5]))
         ```
     """
@@ -49,7 +50,7 @@ def bouncing_ball(
         from sciml import models, verify
 
         ball = models.BouncingBall(gravity=10.0, restitution=0.5)
-        path = verify.bouncing_ball(ball, jnp.array([5.0, 0.0]), jnp.array([0.5, 1.5, 10.0]))
+        path = verify.reference("bouncing_ball", ball, jnp.array([5.0, 0.0]), jnp.array([0.5, 1.5, 10.0]))
         assert jnp.allclose(path, jnp.array([[3.75, -5.0], [1.25, 0.0], [0.0, 0.0]]), atol=1e-5)
         ```
     """

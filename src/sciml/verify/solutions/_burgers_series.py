@@ -36,7 +36,7 @@ def burgers_series(
         import jax.numpy as jnp
         from sciml import verify
 
-        u = verify.burgers_series(jnp.array([0.25, 0.5, 0.75]), 0.25, 1.0)
+        u = verify.reference("burgers_series", jnp.array([0.25, 0.5, 0.75]), 0.25, 1.0)
         assert jnp.allclose(u, jnp.array([0.0592178, 0.0845376, 0.0603471]), atol=1e-5)
         ```
     """

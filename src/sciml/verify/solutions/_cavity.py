@@ -34,13 +34,6 @@ class CavityTable(NamedTuple):
         u: The velocity along the lid at `x = 0.5` and these heights.
         x: Places, from the right.
         v: The velocity across the lid at `y = 0.5` and these places.
-
-    Example:
-        ```python
-        from sciml import verify
-
-        assert isinstance(verify.cavity_table(100), verify.CavityTable)
-        ```
     """
 
     y: np.ndarray
@@ -69,7 +62,7 @@ def cavity_table(reynolds: int = 100) -> CavityTable:
         ```python
         from sciml import verify
 
-        table = verify.cavity_table(100)
+        table = verify.reference("cavity_table", 100)
         assert table.u[0] == 1.0 and table.u.min() == -0.2109 and table.y[8] == 0.5
         ```
     """

@@ -30,7 +30,7 @@ def poiseuille(
         import jax.numpy as jnp
         from sciml import verify
 
-        assert verify.poiseuille(jnp.array(0.5), slope=8.0) == 1.0
+        assert verify.reference("poiseuille", jnp.array(0.5), slope=8.0) == 1.0
         ```
     """
     slope, viscosity, height = (jnp.asarray(value, y.dtype) for value in (slope, viscosity, height))
@@ -68,8 +68,8 @@ def couette(
         from sciml import verify
 
         y = jnp.linspace(0.0, 1.0, 5)
-        assert jnp.allclose(verify.couette(y, 1e-3)[:4], 0.0, atol=1e-6)  # nothing has come that far
-        assert jnp.allclose(verify.couette(y, 10.0), verify.couette(y))
+        assert jnp.allclose(verify.reference("couette", y, 1e-3)[:4], 0.0, atol=1e-6)  # nothing has come that far
+        assert jnp.allclose(verify.reference("couette", y, 10.0), verify.reference("couette", y))
         ```
     """
     speed, viscosity, height, t = (jnp.asarray(value, y.dtype) for value in (speed, viscosity, height, t))

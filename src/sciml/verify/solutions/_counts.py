@@ -36,7 +36,7 @@ def birth_death_law(
         import jax.numpy as jnp
         from sciml import models, verify
 
-        law = verify.birth_death_law(models.BirthDeath(birth=3.0, death=1.0), jnp.arange(40.0), 100.0)
+        law = verify.reference("birth_death_law", models.BirthDeath(birth=3.0, death=1.0), jnp.arange(40.0), 100.0)
         assert abs(law.sum() - 1) < 1e-5 and abs(jnp.arange(40.0) @ law - 3.0) < 1e-5
         ```
     """
@@ -79,7 +79,7 @@ def one_step_law(reactions: AbstractReactions, most: int) -> Float[Array, " coun
         import jax.numpy as jnp
         from sciml import models, verify
 
-        law = verify.one_step_law(models.Schloegl(), 1000)
+        law = verify.reference("one_step_law", models.Schloegl(), 1000)
         assert 0.2 < law[:248].sum() < 0.25  # around the lower of two stable states
         ```
     """

@@ -10,13 +10,6 @@ class CylinderTable(NamedTuple):
         drag: The mean drag over half of the density, the speed squared and the diameter, for a unit of length.
         strouhal: The number of pairs of vortices in the time in which the fluid goes a diameter; None where the flow is
             steady.
-
-    Example:
-        ```python
-        from sciml import verify
-
-        assert isinstance(verify.cylinder_table(100), verify.CylinderTable)
-        ```
     """
 
     drag: tuple[float, float]
@@ -47,8 +40,8 @@ def cylinder_table(reynolds: int = 100) -> CylinderTable:
         ```python
         from sciml import verify
 
-        low, high = verify.cylinder_table(20).drag
-        assert 2.0 <= low < high < 2.1 and verify.cylinder_table(20).strouhal is None
+        low, high = verify.reference("cylinder_table", 20).drag
+        assert 2.0 <= low < high < 2.1 and verify.reference("cylinder_table", 20).strouhal is None
         ```
     """
     if reynolds not in _PUBLISHED:

@@ -43,7 +43,8 @@ def riemann_shallow_water(
         import jax.numpy as jnp
         from sciml import verify
 
-        depth, velocity = verify.riemann_shallow_water(jnp.array([10.0, 0.0]), jnp.array([5.0, 0.0]), jnp.array([0.0]))
+        states = jnp.array([10.0, 0.0]), jnp.array([5.0, 0.0])
+        depth, velocity = verify.reference("riemann_shallow_water", *states, jnp.array([0.0]))
         assert abs(depth[0] - 7.269204) < 1e-4 and abs(velocity[0] - 2.919933) < 1e-4
         ```
     """
@@ -98,7 +99,7 @@ def dam_break(
         import jax.numpy as jnp
         from sciml import verify
 
-        depth, velocity = verify.dam_break(jnp.array([0.0]), 1.0, upstream=9.0)
+        depth, velocity = verify.reference("dam_break", jnp.array([0.0]), 1.0, upstream=9.0)
         assert jnp.allclose(depth, 4.0)  # four ninths
         ```
     """

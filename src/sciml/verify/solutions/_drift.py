@@ -34,10 +34,10 @@ def ornstein_uhlenbeck_density(
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.verify import ornstein_uhlenbeck_density
+        from sciml.verify import reference
 
         x = jnp.linspace(-6.0, 6.0, 200)
-        u = ornstein_uhlenbeck_density(x, 0.7, mean=2.0, variance=0.1)
+        u = reference("ornstein_uhlenbeck_density", x, 0.7, mean=2.0, variance=0.1)
         assert abs(jnp.sum(u * x) * (x[1] - x[0]) - 2.0 * jnp.exp(-0.7)) < 1e-4
         ```
     """
@@ -82,10 +82,10 @@ def keller_segel_growth(
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.verify import keller_segel_growth
+        from sciml.verify import reference
 
         k = jnp.array([0.0, 0.5, 1.0, 2.0])
-        rates = keller_segel_growth(k, density=2.0)[:, 0]
+        rates = reference("keller_segel_growth", k, density=2.0)[:, 0]
         assert rates[1] > 0 and abs(rates[2]) < 1e-6 and rates[3] < 0  # those with k^2 < 1 grow
         ```
     """
@@ -115,10 +115,10 @@ def gibbs_density(grid: Any, potential: Float[Array, "*grid"], diffusivity: Real
         ```python
         import jax.numpy as jnp
         from sciml.spatial import Grid
-        from sciml.verify import gibbs_density
+        from sciml.verify import reference
 
         grid = Grid(64, -3.0, 3.0)
-        u = gibbs_density(grid, grid.centers[0] ** 2 / 2, 0.1)
+        u = reference("gibbs_density", grid, grid.centers[0] ** 2 / 2, 0.1)
         assert abs(grid.integrate(u * grid.centers[0] ** 2) - 0.1) < 1e-3
         ```
     """

@@ -35,7 +35,7 @@ def rayleigh_speed(
         ```python
         from sciml import verify
 
-        assert abs(verify.rayleigh_speed(1.0, 1.0, 1.0) - 0.9194017) < 1e-6  # (2 - 2 / 3**0.5)**0.5
+        assert abs(verify.reference("rayleigh_speed", 1.0, 1.0, 1.0) - 0.9194017) < 1e-6  # (2 - 2 / 3**0.5)**0.5
         ```
     """
     dtype = jnp.result_type(float)
@@ -97,7 +97,7 @@ def rayleigh_wave(
         from sciml import verify
 
         x = jnp.linspace(0.0, 1.0, 5)
-        pull = verify.rayleigh_wave("syy", (x, 0 * x), 0.2, wave_number=6.0)
+        pull = verify.reference("rayleigh_wave", "syy", (x, 0 * x), 0.2, wave_number=6.0)
         assert jnp.allclose(pull, 0.0, atol=1e-5)  # the surface is free
         ```
     """

@@ -38,7 +38,7 @@ def burgers_cole_hopf(
         import jax.numpy as jnp
         from sciml import verify
 
-        u = verify.burgers_cole_hopf(jnp.array([0.1, 0.25, 0.5]), 0.25, 0.01 / jnp.pi)
+        u = verify.reference("burgers_cole_hopf", jnp.array([0.1, 0.25, 0.5]), 0.25, 0.01 / jnp.pi)
         assert jnp.allclose(u, jnp.array([-0.7949744, -0.9920816, -0.8031984]), atol=1e-4)
         ```
     """
@@ -75,7 +75,7 @@ def fisher_kpp_front(
         import jax.numpy as jnp
         from sciml import verify
 
-        assert verify.fisher_kpp_front(jnp.zeros(()), 0.0) == 0.25
+        assert verify.reference("fisher_kpp_front", jnp.zeros(()), 0.0) == 0.25
         ```
     """
     phase = jnp.sqrt(jnp.asarray(rate / (6 * diffusivity), x.dtype)) * x - 5 / 6 * rate * t
@@ -102,7 +102,7 @@ def gray_scott_steady_states(feed: RealScalarLike, kill: RealScalarLike) -> Floa
         ```python
         from sciml import verify
 
-        u, v = verify.gray_scott_steady_states(0.04, 0.05)[1]
+        u, v = verify.reference("gray_scott_steady_states", 0.04, 0.05)[1]
         assert abs(float(u * v * v - 0.04 * (1 - u))) < 1e-6
         ```
     """

@@ -22,8 +22,8 @@ def firing_period(neuron: IntegrateAndFire) -> Float[Array, ""]:
         ```python
         from sciml import models, verify
 
-        assert abs(verify.firing_period(models.IntegrateAndFire(current=2.0)) - 13.862944) < 1e-4
-        assert verify.firing_period(models.IntegrateAndFire(current=1.0)) == float("inf")
+        assert abs(verify.reference("firing_period", models.IntegrateAndFire(current=2.0)) - 13.862944) < 1e-4
+        assert verify.reference("firing_period", models.IntegrateAndFire(current=1.0)) == float("inf")
         ```
     """
     driven = neuron.rest + neuron.resistance * neuron.current

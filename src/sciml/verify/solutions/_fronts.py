@@ -29,7 +29,7 @@ def allen_cahn_front(x: Float[Array, "..."], t: RealScalarLike, width: RealScala
         from sciml import verify
 
         moved = 3 * 0.1 / 2**0.5 * 2.0
-        assert abs(verify.allen_cahn_front(jnp.array(moved), 2.0, width=0.1) - 0.5) < 1e-6
+        assert abs(verify.reference("allen_cahn_front", jnp.array(moved), 2.0, width=0.1) - 0.5) < 1e-6
         ```
     """
     width, time = jnp.asarray(width, x.dtype), jnp.asarray(t, x.dtype)
@@ -59,7 +59,7 @@ def allen_cahn_radius(
         ```python
         from sciml import verify
 
-        assert abs(verify.allen_cahn_radius(0.5, 100.0, width=0.02) - 0.17**0.5) < 1e-6
+        assert abs(verify.reference("allen_cahn_radius", 0.5, 100.0, width=0.02) - 0.17**0.5) < 1e-6
         ```
     """
     radius, t, width = (jnp.asarray(v, jnp.result_type(float)) for v in (radius, t, width))
@@ -86,7 +86,7 @@ def fisher_kpp_speed(
         ```python
         from sciml import verify
 
-        assert verify.fisher_kpp_speed(float("inf"), diffusivity=4.0) == 4.0
+        assert verify.reference("fisher_kpp_speed", float("inf"), diffusivity=4.0) == 4.0
         ```
     """
     t, d, r = (jnp.asarray(v, jnp.result_type(float)) for v in (t, diffusivity, rate))
@@ -117,7 +117,7 @@ def front_position(
         from sciml import verify
 
         x, ts = jnp.linspace(0.0, 20.0, 101), jnp.linspace(2.0, 6.0, 9)
-        fronts = jax.vmap(lambda t: verify.fisher_kpp_front(x, t))(ts)
+        fronts = jax.vmap(lambda t: verify.reference("fisher_kpp_front", x, t))(ts)
         places = jax.vmap(lambda u: verify.front_position(x, u, 0.25))(fronts)
         assert abs((places[-1] - places[0]) / 4.0 - 5 / 6**0.5) < 1e-2
         ```

@@ -41,7 +41,7 @@ def heat_kernel(
         from sciml.spatial import Grid
 
         grid = Grid((64, 64), -4.0, 4.0)
-        u = verify.heat_kernel(grid.centers, 0.5, velocity=(1.0, -0.5))
+        u = verify.reference("heat_kernel", grid.centers, 0.5, velocity=(1.0, -0.5))
         assert abs(grid.integrate(u) - 1.0) < 1e-3
         ```
     """  # noqa: E501

@@ -44,7 +44,7 @@ def isentropic_vortex(
         import jax.numpy as jnp
         from sciml import verify
 
-        density, _, _, pressure = verify.isentropic_vortex(jnp.zeros(1), jnp.zeros(1))
+        density, _, _, pressure = verify.reference("isentropic_vortex", jnp.zeros(1), jnp.zeros(1))
         assert abs(density[0] - 0.4938073) < 1e-6 and abs(pressure[0] - 0.3723750) < 1e-6
         ```
     """

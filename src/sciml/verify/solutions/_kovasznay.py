@@ -32,7 +32,7 @@ def kovasznay(
         import jax.numpy as jnp
         from sciml import verify
 
-        u, v, p = verify.kovasznay(jnp.zeros(1), jnp.zeros(1))
+        u, v, p = verify.reference("kovasznay", jnp.zeros(1), jnp.zeros(1))
         assert u[0] == v[0] == p[0] == 0.0
         ```
     """

@@ -24,7 +24,7 @@ class Fresnel(NamedTuple):
         ```python
         from sciml import verify
 
-        assert abs(verify.layered_medium(1.0, [1.0, 2.25]).reflectance - 0.04) < 1e-6  # glass
+        assert abs(verify.reference("layered_medium", 1.0, [1.0, 2.25]).reflectance - 0.04) < 1e-6  # glass
         ```
     """
 
@@ -73,7 +73,7 @@ def layered_medium(
         from sciml import verify
 
         quarter = jnp.pi / 2 / jnp.sqrt(1.5)  # of a wave within
-        coated = verify.layered_medium(1.0, [1.0, 1.5, 2.25], [quarter])
+        coated = verify.reference("layered_medium", 1.0, [1.0, 1.5, 2.25], [quarter])
         assert coated.reflectance < 1e-9  # nothing comes back
         ```
     """

@@ -28,7 +28,7 @@ def mackey_glass_onset(model: MackeyGlass) -> Float[Array, ""]:
         ```python
         from sciml import models, verify
 
-        assert abs(verify.mackey_glass_onset(models.MackeyGlass()) - 4.7082) < 1e-3
+        assert abs(verify.reference("mackey_glass_onset", models.MackeyGlass()) - 4.7082) < 1e-3
         ```
     """
     ratio = model.production / model.loss  # 1 + x^n at rest

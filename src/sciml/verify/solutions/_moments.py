@@ -27,7 +27,8 @@ def ornstein_uhlenbeck_moments(
         ```python
         from sciml import models, verify
 
-        mean, variance = verify.ornstein_uhlenbeck_moments(models.OrnsteinUhlenbeck(1.0, 0.0, 2.0), 3.0, 50.0)
+        model = models.OrnsteinUhlenbeck(1.0, 0.0, 2.0)
+        mean, variance = verify.reference("ornstein_uhlenbeck_moments", model, 3.0, 50.0)
         assert abs(mean) < 1e-6 and abs(variance - 2.0) < 1e-6
         ```
     """
@@ -57,7 +58,7 @@ def geometric_brownian_moments(
         import jax.numpy as jnp
         from sciml import models, verify
 
-        mean, variance = verify.geometric_brownian_moments(models.GeometricBrownian(0.0, 1.0), 2.0, 1.0)
+        mean, variance = verify.reference("geometric_brownian_moments", models.GeometricBrownian(0.0, 1.0), 2.0, 1.0)
         assert mean == 2.0 and abs(variance - 4 * (jnp.e - 1)) < 1e-5
         ```
     """

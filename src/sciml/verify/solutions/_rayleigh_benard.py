@@ -43,7 +43,8 @@ def rayleigh_benard_growth(
         ```python
         from sciml import verify
 
-        assert verify.rayleigh_benard_growth(1700.0) < 0 < verify.rayleigh_benard_growth(1720.0)
+        assert verify.reference("rayleigh_benard_growth", 1700.0) < 0
+        assert verify.reference("rayleigh_benard_growth", 1720.0) > 0
         ```
     """
     if walls == "free":
@@ -77,7 +78,7 @@ def rayleigh_benard_onset(walls: str = "rigid") -> tuple[float, float]:
         ```python
         from sciml import verify
 
-        rayleigh, wavenumber = verify.rayleigh_benard_onset()
+        rayleigh, wavenumber = verify.reference("rayleigh_benard_onset")
         assert abs(rayleigh - 1707.762) < 1e-3 and abs(wavenumber - 3.1163) < 1e-4
         ```
     """

@@ -46,7 +46,7 @@ def riemann_euler(
         from sciml import verify
 
         sod = jnp.array([1.0, 0.0, 1.0]), jnp.array([0.125, 0.0, 0.1])
-        density, velocity, pressure = verify.riemann_euler(*sod, jnp.array([0.0, 1.5, 1.8]))
+        density, velocity, pressure = verify.reference("riemann_euler", *sod, jnp.array([0.0, 1.5, 1.8]))
         assert abs(pressure[0] - 0.3031302) < 1e-6 and abs(velocity[1] - 0.9274526) < 1e-6
         assert density[2] == 0.125  # ahead of the shock
         ```

@@ -62,7 +62,7 @@ def sedov(
         import jax.numpy as jnp
         from sciml import verify
 
-        density, velocity, pressure = verify.sedov(jnp.array([0.0, 0.999, 1.001]), 1.0, energy=0.851072)
+        density, velocity, pressure = verify.reference("sedov", jnp.array([0.0, 0.999, 1.001]), 1.0, energy=0.851072)
         assert abs(density[1] - 6.0) < 0.15 and density[2] == 1.0  # the shock is at 1
         assert density[0] < 1e-3 < pressure[0]
         ```

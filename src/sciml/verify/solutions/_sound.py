@@ -55,7 +55,7 @@ def sound_of_a_point(
         from sciml import verify
         from sciml.models import Ricker
 
-        p = verify.sound_of_a_point(Ricker(1.0), jnp.array([1.0, 2.0]), 2.5, ndim=1)
+        p = verify.reference("sound_of_a_point", Ricker(1.0), jnp.array([1.0, 2.0]), 2.5, ndim=1)
         assert p[0] == 0.5
         ```
     """

@@ -40,10 +40,10 @@ def turing_growth(
         ```python
         import jax.numpy as jnp
         from sciml.models import Brusselator
-        from sciml.verify import turing_growth
+        from sciml.verify import reference
 
         k = jnp.linspace(0.0, 1.5, 31)
-        rates = turing_growth(Brusselator(3.0, 9.0), jnp.array([3.0, 3.0]), (5.0, 12.0), k)[:, 0].real
+        rates = reference("turing_growth", Brusselator(3.0, 9.0), jnp.array([3.0, 3.0]), (5.0, 12.0), k)[:, 0].real
         assert rates[0] < 0 < rates.max()  # stable when stirred, a pattern when not
         assert abs(k[rates.argmax()] ** 2 - 3.0 / 60**0.5) < 0.1
         ```
@@ -81,10 +81,10 @@ def turing_onset(reaction: Callable, state: Float[Array, " 2"]) -> tuple[Float[A
     Example:
         ```python
         from sciml.models import Schnakenberg
-        from sciml.verify import turing_onset
+        from sciml.verify import reference
 
         reaction = Schnakenberg(a=0.1, b=0.9)
-        ratio, wavenumber = turing_onset(reaction, reaction.rest())
+        ratio, wavenumber = reference("turing_onset", reaction, reaction.rest())
         assert abs(ratio - 8.568) < 1e-3 and 0.5 < wavenumber < 0.7
         ```
     """
@@ -122,9 +122,9 @@ def nagumo_front(
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.verify import nagumo_front
+        from sciml.verify import reference
 
-        v = nagumo_front(jnp.array([-50.0, 50.0]), 0.0, middle=-0.2)
+        v = reference("nagumo_front", jnp.array([-50.0, 50.0]), 0.0, middle=-0.2)
         assert jnp.allclose(v - v**3 / 3, -0.2 + 0.2**3 / 3)  # steady states on both sides
         ```
     """

@@ -119,7 +119,7 @@ class ETD1(AbstractExponentialSolver):
         ```python
         import sciml
 
-        problem = sciml.verify.kdv_soliton(points=64)
+        problem = sciml.verify.problem("kdv_soliton", points=64)
         sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=0.1, dt=0.001, solver=sciml.solvers.ETD1())
         assert abs(sol.ys[-1] - problem.solution(0.1)).max() < 0.05
         ```
@@ -142,7 +142,7 @@ class ETDRK2(AbstractExponentialSolver):
         ```python
         import sciml
 
-        problem = sciml.verify.kdv_soliton(points=64)
+        problem = sciml.verify.problem("kdv_soliton", points=64)
         sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=0.1, dt=0.005, solver=sciml.solvers.ETDRK2())
         assert abs(sol.ys[-1] - problem.solution(0.1)).max() < 0.01
         ```
@@ -165,7 +165,7 @@ class ETDRK3(AbstractExponentialSolver):
         ```python
         import sciml
 
-        problem = sciml.verify.kdv_soliton(points=64)
+        problem = sciml.verify.problem("kdv_soliton", points=64)
         sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=0.1, dt=0.005, solver=sciml.solvers.ETDRK3())
         assert abs(sol.ys[-1] - problem.solution(0.1)).max() < 0.001
         ```
@@ -201,7 +201,7 @@ class ETDRK4(AbstractExponentialSolver):
         ```python
         import sciml
 
-        problem = sciml.verify.kdv_soliton(points=64)
+        problem = sciml.verify.problem("kdv_soliton", points=64)
         sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=0.1, dt=0.005, solver=sciml.solvers.ETDRK4())
         assert abs(sol.ys[-1] - problem.solution(0.1)).max() < 1e-3
         ```
@@ -223,7 +223,7 @@ class Krogstad4(AbstractExponentialSolver):
         ```python
         import sciml
 
-        problem = sciml.verify.kdv_soliton(points=64)
+        problem = sciml.verify.problem("kdv_soliton", points=64)
         sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=0.1, rtol=1e-4, solver=sciml.solvers.Krogstad4())
         assert abs(sol.ys[-1] - problem.solution(0.1)).max() < 1e-2
         ```

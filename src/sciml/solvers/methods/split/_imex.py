@@ -115,7 +115,7 @@ class ARS222(AbstractAdditiveSolver):
         ```python
         import sciml
 
-        problem = sciml.verify.kdv_soliton(points=64)
+        problem = sciml.verify.problem("kdv_soliton", points=64)
         sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=0.1, dt=0.002, solver=sciml.solvers.ARS222())
         assert abs(sol.ys[-1] - problem.solution(0.1)).max() < 0.01
         ```
@@ -137,7 +137,7 @@ class ARS443(AbstractAdditiveSolver):
         ```python
         import sciml
 
-        problem = sciml.verify.kdv_soliton(points=64)
+        problem = sciml.verify.problem("kdv_soliton", points=64)
         sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=0.1, dt=0.002, solver=sciml.solvers.ARS443())
         assert abs(sol.ys[-1] - problem.solution(0.1)).max() < 0.002
         ```
@@ -163,7 +163,7 @@ class ARK324(AbstractAdditiveSolver):
         ```python
         import sciml
 
-        problem = sciml.verify.kdv_soliton(points=64)
+        problem = sciml.verify.problem("kdv_soliton", points=64)
         sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=0.1, dt=0.002, solver=sciml.solvers.ARK324())
         assert abs(sol.ys[-1] - problem.solution(0.1)).max() < 0.002
         ```
@@ -186,7 +186,7 @@ class ARK436(AbstractAdditiveSolver):
         ```python
         import sciml
 
-        problem = sciml.verify.kdv_soliton(points=64)
+        problem = sciml.verify.problem("kdv_soliton", points=64)
         sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=0.1, dt=0.002, solver=sciml.solvers.ARK436())
         assert abs(sol.ys[-1] - problem.solution(0.1)).max() < 0.001
         ```
