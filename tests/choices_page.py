@@ -31,11 +31,14 @@ def end(rate):
 
 rates = jnp.linspace(1.0, 2.0, 4)
 with inspect.choose({"batching.one_by_one_from": 2}):
-    print(inspect.report(jax.jit(jax.vmap(end)), rates).program.ways)
+    found = inspect.report(jax.jit(jax.vmap(end)), rates)
+assert found.program.ways == ("4 members one after another",)
+assert "batching.one_by_one_from" in found.program.choices
 ```
 
-The row "members" of `inspect.report` prints which engines ran. A function that was compiled before is compiled again
-within a block, since programs depend on the table.
+`inspect.report` prints how members run, and a row "choice" for each entry that selected a part of the program, with its
+value and the reason. `inspect.jacobian` does the same for the formats of matrices. A function that was compiled before
+is compiled again within a block, since programs depend on the table.
 
 The column "Set by" names the benchmark whose numbers set the value, `python -m benchmarks NAME`. No benchmark is
 recorded for the other values.

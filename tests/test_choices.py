@@ -1,5 +1,9 @@
 """The table of choices: its names, blocks that change it, and the programs that follow."""
 
+import pathlib
+import re
+
+import diffrax
 import jax
 import jax.numpy as jnp
 import pytest
@@ -7,8 +11,10 @@ import pytest
 import sciml
 from sciml import inspect
 from sciml._choices import Choices, choices, names
+from sciml.inspect._program_facts import facts_of
 from tests.choices_page import WRITTEN, page
 
+SRC = pathlib.Path(sciml.__file__).parent
 RATES = jnp.linspace(1.0, 2.0, 3)
 
 
@@ -47,6 +53,55 @@ def test_programs_are_those_of_their_block():
     with inspect.choose({"batching.one_by_one_from": 1024}):  # the default
         batch(RATES)
     assert traced == [1024, 4]
+
+
+def decay(t, y, args):
+    return jax.tree.map(jnp.negative, y)
+
+
+def stops(t, y, args):
+    return y[0] - 0.5
+
+
+MANY = jnp.ones((64, 2))
+FEW_STAGES = dict(rtol=1e-3, solver=diffrax.Bosh3())
+LARGE = {f"y{i}": jnp.ones(()) for i in range(3)}
+
+
+@pytest.mark.parametrize(
+    "name, value, y0, options",
+    [
+        ("batching.one_by_one_from", 2, MANY, dict(dt=0.1)),
+        ("batching.packed_from", 2, jax.tree.map(lambda x: jnp.ones(64), LARGE), dict(dt=0.1)),
+        ("loops.one_call_at_most", 2**20, MANY, dict(**FEW_STAGES)),
+        ("loops.two_steps_from", 2, MANY, dict(**FEW_STAGES)),
+        ("saves.step_work", 0, MANY, dict(**FEW_STAGES, saveat=jnp.array([0.3, 1.0]))),
+        ("refill.lanes_at_least", 8, MANY, dict(**FEW_STAGES, schedule="refill")),
+        ("events.gather_from", 2, MANY, dict(**FEW_STAGES, events=sciml.Event(stops))),
+    ],
+)
+def test_a_report_says_what_selected_a_program(name, value, y0, options):
+    def run(y0):
+        return sciml.solve(decay, y0, t0=0.0, t1=1.0, throw=False, **options).ys
+
+    def selected(value):
+        with inspect.choose({name: value}):
+            return facts_of(jax.make_jaxpr(jax.vmap(run))(y0)).choices
+
+    assert selected(value)[name] == value
+    assert name not in selected(0 if name.endswith("at_most") else 10**9)
+
+
+def test_a_report_prints_the_reason():
+    found = inspect.report(jax.jit(jax.vmap(end)), RATES, jax.ShapeDtypeStruct((3, 2048), RATES.dtype))
+    assert "batching.one_by_one_from = 1024 elements of a state. On a CPU, members with larger states" in str(found)
+
+
+def test_marks_are_of_entries():
+    found = {
+        name for path in SRC.rglob("*.py") for name in re.findall(r'(?<!def )\bchosen\("([\w.]+)"\)', path.read_text())
+    }
+    assert len(found) > 8 and found <= set(names())
 
 
 def test_calls_from_python_that_are_remembered(monkeypatch):

@@ -488,6 +488,19 @@ def choose(changes: Mapping[str, float | tuple[int, ...]]) -> Iterator[Choices]:
         yield table
 
 
+def value_of(name: str) -> Any:
+    """Returns the value of an entry in force."""
+    group, entry = name.split(".")
+    return getattr(getattr(choices(), group), entry)
+
+
+def reason_of(name: str) -> str:
+    """Returns the unit of an entry and its reason."""
+    group, entry = name.split(".")
+    about = type(getattr(_TABLE, group)).__dataclass_fields__[entry].metadata
+    return f"{about['unit']}. {about['reason']}"
+
+
 def names() -> list[str]:
     """Returns the names of all choices."""
     return [

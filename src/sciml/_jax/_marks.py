@@ -1,7 +1,7 @@
 """Marks in programs for who reads them: names of scopes, which cost nothing when the program runs.
 
-`sciml.inspect` finds by them which loops run over lanes, what does not, and the number of the step that an equation
-belongs to, in forward and in backward passes.
+`sciml.inspect` finds by them which loops run over lanes, what does not, which entries of the table of choices have
+selected a part, and the number of the step that an equation belongs to, in forward and in backward passes.
 """
 
 import contextlib
@@ -13,6 +13,7 @@ STEP = "sciml_step"
 LANES = "sciml_lanes"
 ONE_BY_ONE = "sciml_one_by_one"
 FALLBACK = "sciml_fallback"
+CHOICE = "sciml_choice"
 
 
 def step_number(number: Int[Array, ""]) -> Int[Array, ""]:
@@ -29,6 +30,11 @@ def over_lanes(count: int) -> contextlib.AbstractContextManager:
 def one_by_one(count: int) -> contextlib.AbstractContextManager:
     """Returns a block in which so many members run one after another."""
     return jax.named_scope(f"{ONE_BY_ONE}:{count}")
+
+
+def chosen(name: str) -> contextlib.AbstractContextManager:
+    """Returns a block of what an entry of the table of choices has selected, `"events.gather_from"` for example."""
+    return jax.named_scope(f"{CHOICE}:{name}")
 
 
 def fallback(primitive: str, lanes: int | None) -> contextlib.AbstractContextManager:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from .._choices import value_of
 from .._jax._interpreters import ClosedJaxpr
-from .._jax._marks import FALLBACK, LANES, ONE_BY_ONE
+from .._jax._marks import CHOICE, FALLBACK, LANES, ONE_BY_ONE
 from .._jax._vma import typed_sharding
 from .._jax.programs import _names as names, is_literal
 from ._programs import Place, places, program_of
@@ -44,6 +45,8 @@ class ProgramFacts(NamedTuple):
         unrolled: Lines that were traced again and again, one block of equations after the other.
         gathered: Where an array that is split over an explicit mesh is made whole on all devices.
         ways: How members run, and which kernels do, in words.
+        choices: The entries of the table of choices that have selected a part of the program, with their values;
+            `inspect.choose` changes them.
         fallbacks: Primitives that run over lanes by JAX's own `vmap`.
         constants: Bytes of arrays that are part of the program.
     """
@@ -57,6 +60,7 @@ class ProgramFacts(NamedTuple):
     unrolled: tuple[Note, ...]
     gathered: tuple[Note, ...]
     ways: tuple[str, ...]
+    choices: dict[str, float]
     fallbacks: tuple[Note, ...]
     constants: int
 
@@ -77,6 +81,7 @@ def facts_of(closed: ClosedJaxpr) -> ProgramFacts:
         tuple(_unrolled(found)),
         tuple(_gathered(found)),
         tuple(_ways(found)),
+        {name: value_of(name) for p in found for name in re.findall(rf"{CHOICE}:([\w.]+)", p.scope)},
         tuple(_fallbacks(found)),
         _constants(closed, found),
     )

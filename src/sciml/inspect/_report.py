@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from .._choices import reason_of
 from ._compiled_facts import CompiledFacts, Prediction
 from ._cost import Cost
 from ._measure import CallTimes, duration
@@ -128,6 +129,8 @@ def rows_of(report: Report) -> Iterator[tuple[str, str]]:
     for note in program.callbacks:
         yield "callback", f"{note.what}, {'in a loop' if note.loops else 'once'}  ({note.where})"
     yield "members", ", ".join(program.ways) or "none of sciml's loops over members, no kernel"
+    for name, value in program.choices.items():
+        yield "choice", f"{name} = {value} {reason_of(name)}"
     work = "" if not compiled.uncounted else f"; of {compiled.uncounted} operations in loops of unknown length once"
     yield (
         "work",

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, PyTree
 
 from .._checks import least_rtol
+from .._jax._marks import chosen
 from .._jax._members_apart import members_apart
 from .._jax._shards import on_mesh_of, on_mesh_of_arguments, sign_of
 from .._jax._vma import on_explicit_axes, promote
@@ -245,7 +246,8 @@ def integrate(
     packing = _packing(model, y0, settings, resume)
     if packing is not None:
         few, tolerances = packing.pack(y0), packing.tolerances(tolerances, y0)
-        sol = integrate(PackedModel(model, packing), few, args, times, tolerances, settings)
+        with chosen("batching.packed_from"):
+            sol = integrate(PackedModel(model, packing), few, args, times, tolerances, settings)
         return dataclasses.replace(sol, ys=packing.unpack(sol.ys))
     problem = open_problem(model, y0, args, times, tolerances, plan, plan.equal)
     traced = plan.traced or times.longest is not None  # else every argument has been checked

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._choices import choices
+from ..._jax._marks import chosen
 from ..._jax._vma import promote
 from ..._jax.programs import _names as names
 from . import _linear_algebra as linear_algebra
@@ -150,7 +151,10 @@ def _(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) 
 @_rule("lu")
 def _(eqn: Any, values: Sequence[Stacked], arrays: Sequence[Array], count: int) -> Sequence[Array] | None:
     del eqn, count
-    return linear_algebra.lu(arrays[0]) if values[0].ndim == 2 and linear_algebra.serves(arrays[0]) else None
+    if values[0].ndim != 2 or not linear_algebra.serves(arrays[0]):
+        return None
+    with chosen("linear.lanes_from"):
+        return linear_algebra.lu(arrays[0])
 
 
 @_rule("lu_pivots_to_permutation")

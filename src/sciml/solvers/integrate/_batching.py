@@ -158,7 +158,7 @@ def sequential(fn: Function) -> Callable[[PyTree], PyTree]:
                 return fn(Batch(None, every), none, jax.tree.unflatten(treedef, mine))
 
         own = [jnp.moveaxis(x, -1, 0) for x, has in zip(leaves, has_lanes) if has]
-        with _marks.one_by_one(count):
+        with _marks.one_by_one(count), _marks.chosen("batching.one_by_one_from"):
             return jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), jax.lax.map(one, own))
 
     return _merged(run)

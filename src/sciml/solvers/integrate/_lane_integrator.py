@@ -12,6 +12,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array, Bool, Int, PyTree
 
 from ..._jax._loops import packed_while_loop, while_loop
+from ..._jax._marks import chosen
 from ..._status import Status
 from ..._types import Y
 from ...kernels._lanes import Lanes, Unbatched
@@ -133,9 +134,10 @@ class LaneIntegrator(eqx.Module):
         quiet = quiet_integrator(self.integrator, self.lanes, state, operands)
         if quiet is not None:
             assert isinstance(self.lanes, Lanes)  # many members
-            state, step_record, record = attempt_gathered(
-                self.integrator, quiet, self.lanes, state, operands, target, record, recorded, steps
-            )
+            with chosen("events.gather_noisy_from" if self.integrator.stepper.rough else "events.gather_from"):
+                state, step_record, record = attempt_gathered(
+                    self.integrator, quiet, self.lanes, state, operands, target, record, recorded, steps
+                )
         else:
             assert steps == 1
             state, step_record = self.lanes.carry(self.lanes.call(self.integrator.attempt, state, operands, target))

@@ -18,6 +18,7 @@ from jaxtyping import Array, Int, PyTree
 from ..._choices import choices
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import while_loop
+from ..._jax._marks import chosen
 from ..._jax._vma import to_varying, vma_of
 from ...kernels._backends import KernelRequest
 from ...kernels._lanes import Lanes, Unbatched
@@ -146,7 +147,8 @@ class RefillLoop(AbstractLoop):
         carry = _start(narrow, queue)
         # the loops within promote their carries to the mesh axes of all members' inputs, so this one is beforehand
         carry = to_varying(carry, vma_of((carry, like)))
-        carry = while_loop(lambda c: jnp.any(c.member < queue.members), iterate, carry)
+        with chosen("refill.lanes_at_least"):
+            carry = while_loop(lambda c: jnp.any(c.member < queue.members), iterate, carry)
         # what a lane executed after its last member was done counts as that member's waiting
         idle = carry.results.executed.at[carry.last].add(carry.steps - carry.since)
         # whether members are stiff is asked where their loop ends together, but results of both loops are alike

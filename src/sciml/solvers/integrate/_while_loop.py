@@ -4,6 +4,7 @@
 run the accepted steps again from last to first and carry the cotangents through them.
 """
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from jaxtyping import Array, PyTree
 from ..._choices import choices
 from ..._jax._checkpoint_levels import Budget
 from ..._jax._loops import scan_to_end, while_loop
+from ..._jax._marks import chosen
 from ..._jax._platform import default_platform
 from ..._jax._shapes_of_one import shapes_are_those_of_one
 from ..._jax._shards import parts_of_members
@@ -110,7 +112,8 @@ class AdaptiveLoop(AbstractLoop):
             start = self.lanes.leave(y0)
             several = self.lanes.count is not None  # one member has the bits that `simulate` has, whatever is around it
             if several and not self._continues(operands) and may_be_one_call(start, operands):
-                return in_one_call(run, start)
+                with chosen("loops.one_call_at_most"):
+                    return in_one_call(run, start)
             return self._forward(y0, operands, saves, False)[0]
 
         def member():
@@ -140,7 +143,8 @@ class AdaptiveLoop(AbstractLoop):
             return None
 
         def solved(y0: PyTree, operands: Operands, saves: Saves | None) -> tuple[Result, PyTree]:
-            number, state, ys, columns = found(y0, operands, saves)
+            with chosen("checkpoints.columns_work_at_most"):
+                number, state, ys, columns = found(y0, operands, saves)
             return self._result(state, ys, number, operands), columns
 
         return solved
@@ -153,14 +157,15 @@ class AdaptiveLoop(AbstractLoop):
         stepping = self.stepping
 
         def until(carry, target, left=0):
-            return while_loop(
-                lambda carry: stepping.any_pending(carry[1], target, left),
-                lambda carry: (carry[0] + steps, stepping.advance(carry[1], operands, target, steps)),
-                carry,
-                like=(operands, target),
-                collective=self.integrator.collective.axes,
-                at_a_time=at_a_time,
-            )
+            with _steps_at_a_time(at_a_time):
+                return while_loop(
+                    lambda carry: stepping.any_pending(carry[1], target, left),
+                    lambda carry: (carry[0] + steps, stepping.advance(carry[1], operands, target, steps)),
+                    carry,
+                    like=(operands, target),
+                    collective=self.integrator.collective.axes,
+                    at_a_time=at_a_time,
+                )
 
         at_a_time, steps = self._at_a_time(y0, operands) if saves is None else 1, 1
         if isinstance(y0, EventState):  # what has events is gathered after both
@@ -168,13 +173,15 @@ class AdaptiveLoop(AbstractLoop):
         carry = (jnp.zeros((), jnp.int32), stepping.start(y0, operands))
         many = self.lanes.count is not None  # one member waits for nobody, and has the bits that `simulate` has
         if saves is not None and many and self._free(y0, operands, saves, slopes, False):
-            return self._run_free((*carry, None), y0, operands, saves)[0], None
+            with chosen("saves.step_work"):
+                return self._run_free((*carry, None), y0, operands, saves)[0], None
         if saves is None:
             alone = self.lanes.count is None or self.integrator.collective.axes or self._continues(operands)
             left = 0 if alone or isinstance(y0, EventState) else compacted_lanes(self.lanes, operands)
             iterations, state = until(carry, operands.span, left)
             if left:
-                return integrate_compacted(stepping, left, iterations, state, operands, self.judges), None
+                with chosen("compaction.members_from"):
+                    return integrate_compacted(stepping, left, iterations, state, operands, self.judges), None
             return self._result(state, stepping.end(state, operands), iterations, operands), None
 
         def advance(carry, time, beyond):
@@ -197,7 +204,8 @@ class AdaptiveLoop(AbstractLoop):
         start = self.lanes.leave(y0)
         carry = self._first(y0, operands)
         if saves is not None and self._free(y0, operands, saves, self.slopes, True):
-            result, kept, counts = self._run_free(carry, y0, operands, saves)
+            with chosen("saves.step_work"):
+                result, kept, counts = self._run_free(carry, y0, operands, saves)
             assert kept is not None  # as it was in the carry
             return result, Residuals(kept.rows.columns(), start, None), counts
 
@@ -264,7 +272,8 @@ class AdaptiveLoop(AbstractLoop):
 
     def _loop(self, cond: Callable, body: Callable, carry: Any, like: PyTree, at_a_time: int = 1) -> Any:
         axes = self.integrator.collective.axes
-        return self.stepping.while_loop(cond, body, carry, like=like, collective=axes, at_a_time=at_a_time)
+        with _steps_at_a_time(at_a_time):
+            return self.stepping.while_loop(cond, body, carry, like=like, collective=axes, at_a_time=at_a_time)
 
     def _at_a_time(self, y0: PyTree, operands: Operands, recorded: bool = False) -> int:
         """Returns how many steps an iteration tries: two, where a step takes little more than to copy members.
@@ -420,6 +429,10 @@ class AdaptiveLoop(AbstractLoop):
     def _inner(self, cotangent: Array, slope: Array) -> Array:
         axes = tuple(range(1, cotangent.ndim - (self.lanes.count is not None)))
         return jnp.sum(jnp.real(cotangent * slope), axis=axes)
+
+
+def _steps_at_a_time(count: int) -> contextlib.AbstractContextManager:
+    return contextlib.nullcontext() if count == 1 else chosen("loops.two_steps_from")
 
 
 def _power_of_two(x: float) -> int:

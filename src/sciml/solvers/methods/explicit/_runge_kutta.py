@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 
 from ...._jax._barrier import opaque
 from ...._jax._loops import scan
+from ...._jax._marks import chosen
 from ...._types import RealScalarLike, Y
 from ...control._stability import Stability, of_polynomial
 from ...terms._field import BoundFunction
@@ -118,7 +119,8 @@ class RungeKutta(AbstractStepper):
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`."""
         if isinstance(field, BoundFunction) and field.long and self.evaluations > 2 and _takes_loops(y):
-            stages, y1 = self._stages_in_loop(field, t, h, y, memory)
+            with chosen("fields.stages_in_loop_from"):
+                stages, y1 = self._stages_in_loop(field, t, h, y, memory)
         else:
             stages, y1 = [memory if self.fsal else field(t, y)], y
             for node, row in zip(self.nodes[1:], self.rows[1:]):
