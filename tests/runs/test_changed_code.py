@@ -15,9 +15,9 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 import sciml
-from sciml import parallel, training
+from sciml import _digests, parallel, training
 from sciml.runs import WallTime, iterate
-from sciml.stores import StoreError, _fingerprint as _sources, _hasher
+from sciml.stores import StoreError, _fingerprint as _sources
 from sciml.stores._fingerprint import program
 
 pytestmark = pytest.mark.x64
@@ -163,8 +163,8 @@ def test_changed_functions_of_a_simulation(tmp_path, modules, name):
 
 def test_a_package_of_another_version(tmp_path, modules, monkeypatch):
     """Code of installed packages counts by what is compiled of it, and the message names the version."""
-    for module in (_hasher, _sources):
-        monkeypatch.setattr(module, "FOREIGN", (*_hasher.FOREIGN, str(tmp_path)))
+    for module in (_digests, _sources):
+        monkeypatch.setattr(module, "FOREIGN", (*_digests.FOREIGN, str(tmp_path)))
     steps(modules("deep", "FACTOR", "__version__ = '1.0'; FACTOR").step("nested"), tmp_path / "run", stop=WallTime(0.0))
     harmless = modules("deep", "FACTOR = 2.0", "__version__ = '1.1'; FACTOR = 1.0 + 1.0")
     assert not steps(harmless.step("nested"), tmp_path / "run", stop=WallTime(0.0)).finished

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix
 from jaxtyping import Array, Float, Int
 
+from .._same_code import filter_jit
 from .._status import Status
 from ._derivatives import expansion, values
 
@@ -47,7 +47,7 @@ def ascend(
     return found.value, jnp.asarray(found.stats["num_steps"])
 
 
-@eqx.filter_jit
+@filter_jit
 def _ascend_all(
     function: Callable[[Array], Array], zs: Float[Array, "starts p"], max_steps: int, rtol: float
 ) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._jax._members_apart import members_apart
+from .._same_code import filter_jit
 
 
 def _refused(trace: Callable[[], Any]) -> Exception | None:
@@ -97,13 +98,13 @@ def _symmetric(h: Float[Array, "p p"]) -> Float[Array, "p p"]:
     return 0.5 * (h + h.T)
 
 
-@eqx.filter_jit
+@filter_jit
 def expansion(function: Callable[[Array], Array], z: Float[Array, " p"]) -> tuple[Array, Array, Array]:
     """Returns value, gradient and Hessian, compiled."""
     return function(z), gradient_of(function, z)(z), hessian_of(function, z)(z)
 
 
-@eqx.filter_jit
+@filter_jit
 def values(function: Callable[[Array], Array], zs: Float[Array, "n p"]) -> Float[Array, " n"]:
     """Returns the values at several vectors, as lanes, compiled."""
     return jax.vmap(function)(zs)

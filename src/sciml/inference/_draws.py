@@ -9,6 +9,7 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from .._same_code import filter_jit
 from ..training._selection import leaf_names
 
 
@@ -136,7 +137,7 @@ class Draws(eqx.Module):
         return DataTree.from_dict(groups)
 
 
-@eqx.filter_jit
+@filter_jit
 def _pairs(function: Any, positions: PyTree, keys: Array) -> PyTree:
     return jax.vmap(jax.vmap(function))(positions, keys)
 

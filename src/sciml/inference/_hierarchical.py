@@ -16,6 +16,7 @@ from .._jax._loops import while_loop
 from .._jax._members_apart import members_apart
 from .._jax._shards import members_alike
 from .._jax._vma import on_explicit_axes
+from .._same_code import filter_jit
 from .._types import Key
 from ..training import AbstractTransform
 from ._derivatives import gradient_of, hessian_of, needs_forward_rule, with_forward_rule
@@ -468,7 +469,7 @@ class Hierarchical(eqx.Module):
         return _modes(self._population, model)
 
 
-@eqx.filter_jit
+@filter_jit
 def _modes(population: _Population, model: Any) -> tuple[Any, Array]:
     def one(model, subject, own):
         start = population.start(model)

@@ -10,6 +10,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import check_count, check_key
+from .._same_code import filter_jit
 from .._types import Key
 from .._warn import warn
 from ..training._directions import in_words
@@ -179,7 +180,7 @@ class LaplaceApproximation(eqx.Module):
         return _weighted(self, positions)
 
 
-@eqx.filter_jit
+@filter_jit
 def _weighted(approximation: LaplaceApproximation, positions: PyTree) -> WeightedDraws:
     def excess(position):
         return approximation.density(position) - approximation.log_prob(position)

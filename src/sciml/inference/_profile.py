@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from .._checks import check_count
 from .._jax._loops import scan
+from .._same_code import filter_jit
 from .._types import RealScalarLike
 from .._warn import warn
 from ..training._directions import listed
@@ -206,7 +207,7 @@ def _lane(hessian: np.ndarray, k: int, step: float, scale: float, begin: float) 
     return _Lane(np.int32(k), np.sign(step) * first, tangent, frame, max(_LONGEST * scale, 4 * first), begin)
 
 
-@eqx.filter_jit
+@filter_jit
 def _follow_all(
     function: FlatFunction,
     z: Float[Array, " p"],

@@ -12,6 +12,7 @@ from jaxtyping import Array, PyTree
 from .._checks import check_call, concrete
 from .._jax._vma import typed_sharding
 from .._option_names import knows_other_names
+from .._same_code import first_of_same_code
 from .._status import raise_for_status
 from ._blocks import check_block, run_blocks, split_static
 from ._lapack import must_run_alone
@@ -113,7 +114,7 @@ def _run(fn: Callable[..., PyTree], params: PyTree, shared: PyTree, mesh: Any, b
             out = run_per_device(fn, params, shared, n=n, block=size, mesh=chosen)
             if out is not None:
                 return out
-    return _ensemble(*given)
+    return _ensemble(*first_of_same_code(given))
 
 
 def _off_other_meshes(tree: PyTree, mesh: Any) -> PyTree:

@@ -15,6 +15,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
+from .._same_code import first_of_same_code
 from ._blocks import split_static
 from ._lapack import must_run_alone
 from ._mesh import MEMBER, member_groups
@@ -61,7 +62,7 @@ def run_per_device(
                 mine = put(take(params, ids), group)
                 if alone is None:
                     alone = count > 1 and _must_run_alone(fn, shared, mine, groups)
-                out, static = eqx.partition(_one_block(fn, shared, mine), is_array)
+                out, static = eqx.partition(_one_block(first_of_same_code(fn), shared, mine), is_array)
                 if alone:
                     jax.block_until_ready(out)
             if any(jnp.issubdtype(x.dtype, jax.dtypes.prng_key) for x in jax.tree.leaves(out)):

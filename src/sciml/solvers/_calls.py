@@ -14,6 +14,7 @@ from jax.core import Tracer
 from jaxtyping import PyTree
 
 from .._choices import changed_choices, choices
+from .._same_code import first_of_same_code
 
 _Result = TypeVar("_Result")
 
@@ -53,12 +54,12 @@ class Static:
 
 
 def split(tree: PyTree) -> tuple[Static, list]:
-    """Returns what is static of arguments, and their arrays.
+    """Returns what is static of arguments, and their arrays; functions of the same code are the same.
 
     Raises:
         TypeError: If what is static cannot be hashed.
     """
-    leaves, treedef = jax.tree.flatten(tree)
+    leaves, treedef = jax.tree.flatten(first_of_same_code(tree))
     arrays = [x for x in leaves if isinstance(x, ARRAYS)]
     return Static(treedef, tuple(Static.ARRAY if isinstance(x, ARRAYS) else x for x in leaves)), arrays
 
@@ -110,7 +111,7 @@ def key_of(inputs: PyTree, given: PyTree) -> tuple[tuple | None, list]:
         inputs: Model, state and args, whose arrays count by shape and dtype.
         given: All else, where arrays count by identity and numbers by value.
     """
-    leaves, treedef = jax.tree.flatten(inputs)
+    leaves, treedef = jax.tree.flatten(first_of_same_code(inputs))
     key: list[Any] = [changed_choices(), treedef]
     arrays = []
     for x in leaves:
@@ -123,7 +124,7 @@ def key_of(inputs: PyTree, given: PyTree) -> tuple[tuple | None, list]:
             return None, []
         else:
             key.append((type(x), x))
-    leaves, treedef = jax.tree.flatten(given)
+    leaves, treedef = jax.tree.flatten(first_of_same_code(given))
     key.append(treedef)
     for x in leaves:
         if isinstance(x, Tracer | np.ndarray):  # whose numbers may change

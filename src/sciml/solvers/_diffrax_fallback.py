@@ -15,6 +15,7 @@ from .._jax._ad_modes import reverse_only
 from .._jax._members_apart import members_apart
 from .._jax._shards import sign_of
 from .._jax._vma import on_explicit_axes, vma_of
+from .._same_code import filter_jit
 from .._status import Status
 from .._types import Y
 from .._warn import warn
@@ -71,7 +72,7 @@ def _terms_of(model: Any, y0: Y, times: Times, request: Request) -> diffrax.Abst
     return diffrax.ODETerm(model)
 
 
-@eqx.filter_jit
+@filter_jit
 def solve(
     model: Callable | diffrax.AbstractTerm,
     y0: Y,

@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._digests import FOREIGN, Hasher, digest_of, digest_of_array, is_key
 from .._installation import DISTRIBUTION
 from ._atomic import StoreError
-from ._hasher import FOREIGN, Hasher, digest_of, is_key
-from ._hosts import is_spread
+from ._hosts import checksum, is_spread
 
 FILE = "file "
 """Begins the entry of a module of the user; other entries are versions of packages."""
@@ -157,7 +157,8 @@ def fingerprint(**parts: Any) -> Fingerprint:
         TypeError: If a value is traced, or cannot be told from another one of its kind.
     """
     found = {
-        name: Part(Hasher(name).digest(value), describe(value), leaves_of(name, value)) for name, value in parts.items()
+        name: Part(Hasher(name, _of_array).digest(value), describe(value), leaves_of(name, value))
+        for name, value in parts.items()
     }
     versions = _versions()
     text = ", ".join(f"{name} {version}" for name, version in versions.items())
@@ -179,11 +180,16 @@ def program(lowered: str, arrays: Any = (), shapes: str = "") -> Part:
     text = re.sub(r"^module @\S+|backend_config = \"\d+\"", "", lowered)
     count = re.search(r"num_partitions = (\d+)", text)
     return Part(
-        digest_of("program", text, Hasher("program").digest(arrays, strict=False)),
+        digest_of("program", text, Hasher("program", _of_array).digest(arrays, strict=False)),
         _PROGRAM,
         follows=True,
         compiled_for=f"{1 if count is None else count[1]} devices {shapes}".strip(),
     )
+
+
+def _of_array(x: Any) -> str:
+    """Returns the digest of an array, of which every process may hold a part."""
+    return digest_of("spread", str(x.dtype), str(x.shape), checksum(x)) if is_spread(x) else digest_of_array(x)
 
 
 def calls_python(lowered: str) -> bool:
@@ -240,7 +246,7 @@ def leaves_of(name: str, value: Any) -> dict[str, tuple[str, str]]:
     found = {}
     for keys, x in nested:
         path = jax.tree_util.keystr(keys)
-        found[path] = (Hasher(name).digest(x, path)[:8], describe(x))
+        found[path] = (Hasher(name, _of_array).digest(x, path)[:8], describe(x))
     return found
 
 

@@ -3,7 +3,6 @@
 import time
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._jax._loops import while_loop
 from .._progress import ProgressOption, reporting
+from .._same_code import filter_jit
 from .._status import Status
 from ._optimisers import AbstractOptimiser
 from ._problem import LeastSquaresProblem, evaluate
@@ -75,7 +75,7 @@ def _step(
     return FitState(z, state, best_z, best_loss, jac, run.steps + 1, stalled, done | (code != 0), code), loss
 
 
-@eqx.filter_jit
+@filter_jit
 def _start(
     problem: LeastSquaresProblem,
     optimiser: AbstractOptimiser,
@@ -100,7 +100,7 @@ def _scales(jacobian: Float[Array, "*starts m p"]) -> Float[Array, "*starts p"]:
     return jnp.asarray(np.exp2(np.clip(powers, -60, 60)), jacobian.dtype)
 
 
-@eqx.filter_jit
+@filter_jit
 def _segment(
     problem: LeastSquaresProblem, optimiser: AbstractOptimiser, rtol: float, run: FitState, count: Array
 ) -> tuple[FitState, Array]:

@@ -11,6 +11,7 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._same_code import filter_jit
 from .._status import SolveError
 from .._warn import warn
 from ._selection import ParameterSelection
@@ -164,7 +165,7 @@ def pose(model: Any, data: Any, selection: ParameterSelection, residuals: Callab
     return problem, min(dtypes, key=lambda dtype: jnp.finfo(dtype).bits)
 
 
-@eqx.filter_jit
+@filter_jit
 def evaluate(problem: LeastSquaresProblem, zs: Float[Array, "starts p"]) -> Float[Array, "starts m"]:
     """Returns the residuals at each start, compiled; a single one runs without a batch axis."""
     return problem.residual(zs[0])[None] if zs.shape[0] == 1 else jax.vmap(problem.residual)(zs)
@@ -196,7 +197,7 @@ def failed_solve(problem: LeastSquaresProblem, z: Float[Array, " p"]) -> str:
     return ""
 
 
-@eqx.filter_jit
+@filter_jit
 def jacobian(problem: LeastSquaresProblem, z: Float[Array, " p"]) -> Float[Array, "m p"]:
     """Returns the Jacobian of the residuals, compiled."""
     return problem.residual_and_jacobian(z)[1]

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PyTree, Real
 from ..._checks import check_max_steps, check_state, concrete, no_instance, time_dtype
 from ..._jax._members_apart import members_apart
 from ..._jax._shards import on_mesh_of, sign_of
+from ..._same_code import filter_jit
 from ..._status import Status, raise_for_status
 from ..._types import Args, IntScalarLike, RealScalarLike, Y
 from .._solution import Solution, Stats
@@ -195,7 +196,7 @@ class _Collocated(NamedTuple):
     steps: Array
 
 
-@eqx.filter_jit
+@filter_jit
 def _collocate(
     model: Callable, boundary: Callable, ts: Array, ys: PyTree, args: Args, newton: float, solver: Any, max_steps: int
 ) -> _Collocated:

@@ -14,6 +14,7 @@ from ..._interfaces._model import AbstractModel
 from ..._jax._members_apart import members_apart
 from ..._jax._vma import promote
 from ..._option_names import knows_other_names
+from ..._same_code import filter_jit
 from ..._status import Status, raise_for_status
 from ..._types import Args, IntScalarLike, RealScalarLike, Y
 from .._read_diffrax import default_tolerances
@@ -131,7 +132,7 @@ class _Sums(eqx.Module):
         return jnp.matmul(self.laws, y, precision="highest")
 
 
-@eqx.filter_jit
+@filter_jit
 def _find(model: Callable, y0: Y, args: Args, t: Any, conserved: Any, *options: Any) -> Solution:
     return members_apart(lambda *given: _found(*given, *options))(model, y0, args, t, conserved)
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from ..._same_code import filter_jit, first_of_same_code
 from ..._types import Key
 from .._selection import ParameterSelection
 from ._placement import MeshPlacement
@@ -203,7 +204,7 @@ def in_dtype(tree: PyTree, dtype: Any) -> PyTree:
     return jax.tree.map(cast, tree)
 
 
-@eqx.filter_jit
+@filter_jit
 def initial_state(recipe: Recipe, model: PyTree, carried: tuple[Array, ...]) -> StepState:
     """Returns the state before the first step."""
     free = recipe.selection.free(model)
@@ -337,7 +338,7 @@ class CompiledStep:
     """
 
     def __init__(self, recipe: Recipe, state: StepState, key: Key):
-        self._arrays, static = eqx.partition(recipe, eqx.is_array)
+        self._arrays, static = eqx.partition(first_of_same_code(recipe), eqx.is_array)
         self._static = _Static(static, jax.tree.structure(state))
         self._key = key
 
@@ -354,7 +355,7 @@ class CompiledStep:
         return jax.tree.unflatten(self._static.treedef, leaves)
 
 
-@eqx.filter_jit
+@filter_jit
 def evaluated(recipe: Recipe, batch: PyTree, key: Key, weights: Weights) -> Float[Array, ""]:
     """Returns the loss of a model that is asked and not trained: without dropout, for instance."""
     return recipe.loss_of(eqx.nn.inference_mode(recipe.model(weights)), batch, key)[0]

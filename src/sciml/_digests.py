@@ -12,7 +12,7 @@ import site
 import sys
 import sysconfig
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -21,13 +21,11 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh
 
-from ._hosts import checksum, is_spread
-
 FOREIGN = tuple(
     path + os.sep
     for path in {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     | {path for path in (*site.getsitepackages(), site.getusersitepackages())}
-    | {str(pathlib.Path(__file__).parents[1])}
+    | {str(pathlib.Path(__file__).parent)}
 )
 """Where code lives that its version stands for: the standard library, installed packages and sciml."""
 
@@ -56,11 +54,26 @@ def _is_foreign(module: str | None) -> bool:
     return str(file).startswith(FOREIGN)
 
 
-class Hasher:
-    """Digests of the values within one part. `path` says where in it, for errors."""
+def digest_of_array(x: np.ndarray | np.generic | jax.Array) -> str:
+    """Returns the digest of the numbers of an array."""
+    x = np.asarray(x)
+    return digest_of("array", str(x.dtype), str(x.shape), np.ascontiguousarray(x).tobytes())
 
-    def __init__(self, name: str):
+
+class Hasher:
+    """Digests of the values within one part. `path` says where in it, for errors.
+
+    Attributes:
+        name: What the part is called in errors.
+        of_array: The digest of an array of numbers; by default of its content.
+        certain: Whether functions that may read what their code does not name raise a `TypeError`, and modules of the
+            user count by identity.
+    """
+
+    def __init__(self, name: str, of_array: Callable[[Any], str] = digest_of_array, certain: bool = False):
         self.name = name
+        self.of_array = of_array
+        self.certain = certain
         self.open: dict[int, int] = {}  # what is being digested further out, against circles
         self.code: dict[Any, str] = {}  # functions and classes that have been digested
 
@@ -86,13 +99,9 @@ class Hasher:
         if isinstance(value, Tracer):
             raise TypeError(f"`{self.name}` is traced by JAX, but a stored run needs its values: call from Python.")
         if is_key(value):
-            return digest_of(
-                "key", str(jax.random.key_impl(value)), self._array(np.asarray(jax.random.key_data(value)))
-            )
-        if is_spread(value):
-            return digest_of("spread", str(value.dtype), str(value.shape), checksum(value))
-        if isinstance(value, (np.ndarray, np.generic, jax.Array)):
-            return self._array(np.asarray(value)) if np.asarray(value).dtype != object else None
+            return digest_of("key", str(jax.random.key_impl(value)), self.of_array(jax.random.key_data(value)))
+        if isinstance(value, (np.ndarray, np.generic, jax.Array)) and value.dtype != object:
+            return self.of_array(value)
         if isinstance(value, enum.Enum):
             return digest_of("enum", type(value).__qualname__, value.name)
         if isinstance(value, float) and math.isfinite(value):
@@ -104,9 +113,6 @@ class Hasher:
         if isinstance(value, Mesh | AbstractMesh):  # on which devices it runs, and on how many, is no part of a run
             return digest_of("mesh", *map(str, value.axis_names))
         return None
-
-    def _array(self, x: np.ndarray) -> str:
-        return digest_of("array", str(x.dtype), str(x.shape), np.ascontiguousarray(x).tobytes())
 
     def _many(self, kind: str, values: Any, path: str, strict: bool) -> str:
         return digest_of(kind, *(self.digest(x, f"{path}[{i}]", strict) for i, x in enumerate(values)))
@@ -160,6 +166,8 @@ class Hasher:
         )
         if _is_foreign(fn.__module__):
             return digest_of("function", digest_of("name", str(fn.__module__), fn.__qualname__), *parts)
+        if self.certain and (hidden := _hides(names)):
+            raise TypeError(f"`{self.name}{path}` may read anything by {hidden}.")
         reads = self._read("globals", {n: fn.__globals__[n] for n in names if n in fn.__globals__}, names, path, False)
         return digest_of("function", *parts, self._code(fn.__code__, path), reads)
 
@@ -171,6 +179,7 @@ class Hasher:
         for name, x in found.items():
             if isinstance(x, types.ModuleType) and x not in within and not _is_foreign(x.__name__):
                 members = {n: getattr(x, n) for n in names if hasattr(x, n)}
+                parts += [str(id(x))] if self.certain else []
                 parts += [name, self._read("module", members, names, f"{path}.{name}", False, (*within, x))]
             else:
                 parts += [name, self.digest(x, f"{path}.{name}", strict)]
@@ -216,6 +225,15 @@ class Hasher:
 
 
 _OF_CLASSES = {"__doc__", "__module__", "__qualname__", "__firstlineno__", "__init__", "__eq__", "__repr__", "__hash__"}
+
+
+_BY_ANY_NAME = {"__import__", "importlib", "getattr", "globals", "locals", "vars", "eval", "exec", "__dict__", "sys"}
+
+
+def _hides(names: list[str]) -> str:
+    """Returns a name by which code reaches other names, or a module of the user that it imports itself."""
+    own = [n for n in names if n in sys.modules and not _is_foreign(n)]
+    return next(iter([*sorted(_BY_ANY_NAME.intersection(names)), *own]), "")
 
 
 def _is_cached(cls: type, name: str) -> bool:

@@ -1,0 +1,138 @@
+"""Functions that are created anew in every call, and programs that are found again for them."""
+
+import contextlib
+import functools
+import gc
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import sciml
+from sciml import _same_code
+from sciml._same_code import first_of_same_code
+
+RATE = 0.5
+
+
+class Count:
+    def __init__(self):
+        self.compiled = 0
+
+    def __call__(self, event, duration, **_):
+        self.compiled += event == "/jax/core/compile/backend_compile_duration"
+
+
+COUNT = Count()
+jax.monitoring.register_event_duration_secs_listener(COUNT)
+
+
+@contextlib.contextmanager
+def compiles(most: int):
+    before = COUNT.compiled
+    yield
+    assert COUNT.compiled - before <= most
+
+
+def same(f, g) -> bool:
+    return first_of_same_code(f) is first_of_same_code(g)
+
+
+def test_functions_of_the_same_code_are_the_same():
+    def make(rate, factor=1.0):
+        return lambda t, y, args: -rate * factor * jnp.sin(y)
+
+    assert same(make(0.5), make(0.5))
+    assert not same(make(0.5), make(0.7))
+    assert not same(make(1), make(1.0))  # which trace to other programs
+    assert not same(make(0.5), lambda t, y, args: -0.5 * y)
+    array = jnp.ones(3)
+    assert same(make(array), make(array)) and not same(make(array), make(jnp.ones(3)))
+    assert same(make(np.ones(3)), make(np.ones(3))) and not same(make(np.ones(3)), make(np.zeros(3)))
+    assert same(functools.partial(make(0.5), 0.0), functools.partial(make(0.5), 0.0))
+    assert not same(functools.partial(make(0.5), 0.0), functools.partial(make(0.5), 1.0))
+    assert same(make(make(0.5)), make(make(0.5))) and not same(make(make(0.5)), make(make(0.7)))
+
+
+def test_what_a_function_reads_of_its_module_counts(monkeypatch):
+    def make():
+        return lambda t, y, args: -RATE * y
+
+    first = make()
+    assert same(first, make())
+    monkeypatch.setitem(globals(), "RATE", 0.7)
+    assert not same(first, make())
+
+
+def test_what_cannot_be_compared_stands_for_itself():
+    def make(x):
+        return lambda t, y, args: x
+
+    large = np.zeros(_same_code.LARGE)
+    f, g = make(large), make(large)
+    assert first_of_same_code(f) is f and first_of_same_code(g) is g
+    jax.jit(lambda x: [first_of_same_code(make(x)), x][1])(1.0)  # a traced value
+    f, g = (lambda t, y, args: getattr(y, args)), (lambda t, y, args: getattr(y, args))  # noqa: E731
+    assert first_of_same_code(f) is f and first_of_same_code(g) is g
+    changed = np.ones(3)
+    f = make(changed)
+    assert first_of_same_code(f) is f
+    changed[0] = 2.0
+    assert not same(f, make(changed))
+
+
+def test_functions_that_nobody_holds_are_forgotten():
+    def make(x):
+        return lambda t, y, args: x
+
+    gc.collect()
+    before = len(_same_code._first)
+    for rate in range(100):
+        first_of_same_code(make(rate))
+    gc.collect()
+    assert len(_same_code._first) <= before + 1
+
+
+def solve_with_event(level):
+    event = sciml.Event(lambda t, y, args: y[0] - level)
+    return sciml.solve(lambda t, y, args: -y, jnp.ones(1), t0=0.0, t1=2.0, events=event).ts[-1]
+
+
+def test_an_eager_solve_with_new_functions_is_compiled_once():
+    first = solve_with_event(0.5)
+    with compiles(0):
+        again = solve_with_event(0.5)
+    assert again == first
+    np.testing.assert_allclose(solve_with_event(0.25), np.log(4.0), rtol=1e-3)
+
+
+def fit(target):
+    data = jnp.exp(-1.3 * jnp.arange(5.0)) + target
+    return sciml.fit(jnp.array(1.0), lambda k, data: jnp.exp(-k * jnp.arange(5.0)) - data, data)
+
+
+def steady(level):
+    return sciml.steady_state(lambda t, y, args: level - y, jnp.zeros(1)).ys
+
+
+def boundary(slope):
+    mesh = jnp.linspace(0.0, 1.0, 5)
+    ends = lambda a, b, args: jnp.array([a[0], b[0] - slope])  # noqa: E731
+    return sciml.solve_bvp(lambda t, y, args: jnp.array([y[1], 0.0]), ends, mesh, jnp.zeros((5, 2))).ys
+
+
+def train(rate):
+    loss = lambda model, batch, key: jnp.mean((model * batch - rate) ** 2)  # noqa: E731
+    return sciml.training.train(
+        jnp.array(0.5), loss, jnp.ones((4, 1)), optimiser=optax.sgd(0.1), steps=2, progress=False
+    )
+
+
+@pytest.mark.parametrize("call", [fit, steady, boundary, train])
+def test_a_second_call_compiles_nothing(call):
+    call(0.5)
+    call(0.5)  # what is compiled on the way, operations of NumPy's kind among it
+    with compiles(0):
+        call(0.5)
