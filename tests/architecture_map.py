@@ -1,8 +1,12 @@
-"""The map of the packages, drawn from their imports: `python -m tests.architecture_map` writes it into docs/assets."""
+"""The map and the list of the packages: `python -m tests.architecture_map` writes both into the documentation."""
 
-from tests.test_architecture import FILES, ROOT, SRC, UPWARD, imports_of, module_of, part_of
+import ast
+
+from tests.test_architecture import FILES, ROOT, SRC, TREES, UPWARD, imports_of, module_of, part_of
 
 WRITTEN = ROOT / "docs" / "assets" / "architecture.svg"
+LISTED = ROOT / "docs" / "design.md"
+BEGIN, END = "<!-- folders: written by `python -m tests.architecture_map` -->\n", "<!-- end of folders -->\n"
 
 ROWS = (
     ("petab",),
@@ -73,7 +77,35 @@ def drawing() -> str:
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
+def summary(path) -> str:
+    """The first sentence of a module."""
+    return " ".join((ast.get_docstring(TREES[path]) or "").split("\n\n")[0].split())
+
+
+def folders() -> str:
+    """The table of folders, and the files of the base, each with the first sentence of its docstring."""
+    rows = ["| Folder | Holds |", "| --- | --- |"]
+    for path in sorted(SRC.rglob("__init__.py"), key=lambda path: path.parent.parts):
+        inner = path.parent.relative_to(SRC)
+        if inner.parts:
+            rows.append(f"| `{inner}/` | {summary(path)} |")
+    rows += ["", "| File of the base | Holds |", "| --- | --- |"]
+    rows += [
+        f"| `{path.name}` | {summary(path)} |" for path in FILES if path.parent == SRC and path.name != "__init__.py"
+    ]
+    return "\n".join(["", *rows, "", ""])
+
+
+def with_folders(text: str) -> str:
+    """The page with the table."""
+    before, _, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    assert end, f"{LISTED.name} lacks the lines that the table stands between"
+    return before + BEGIN + folders() + END + after
+
+
 if __name__ == "__main__":
     assert {part for row in ROWS for part in row} >= {part_of(module_of(path)) for path in FILES} - {"face"}, SRC
     WRITTEN.write_text(drawing())
-    print(f"wrote {WRITTEN}")
+    LISTED.write_text(with_folders(LISTED.read_text()))
+    print(f"wrote {WRITTEN} and {LISTED}")

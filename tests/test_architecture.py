@@ -337,10 +337,11 @@ def test_every_part_has_a_layer():
 
 
 def test_the_map_in_the_documentation_is_of_these_imports():
-    from tests.architecture_map import WRITTEN, drawing, edges
+    from tests.architecture_map import LISTED, WRITTEN, drawing, edges, with_folders
 
     assert ("verify", "solvers") in edges() and not any(a == "stores" for a, _ in edges())
     assert WRITTEN.read_text() == drawing(), "run `python -m tests.architecture_map`"
+    assert LISTED.read_text() == with_folders(LISTED.read_text()), "run `python -m tests.architecture_map`"
 
 
 @pytest.mark.parametrize(
