@@ -105,6 +105,11 @@ class FieldChoices:
         64, "samples", "A held input compares the time with every sample up to this number, and searches beyond it."
     )
     constants_at_most: int = _choice(128, "elements", "Larger arrays are operands of the program, not constants.")
+    sum_terms_at_most: int = _choice(
+        32,
+        "terms",
+        "Sums over reactions are added term by term up to this number; an enzyme may take part in thousands.",
+    )
     whole_constants_at_most: int = _choice(2**20, "elements", "The same for integers, which may describe the sparsity.")
 
 
@@ -143,6 +148,7 @@ class RefillChoices:
     """Refill: fewer lanes than members."""
 
     lanes_at_least: int = _choice(64, "lanes", "With fewer lanes the loop costs more than the steps.")
+    members_of_lane: int = _choice(32, "members", "Every lane takes up this many, so that the last ones end together.")
     cache: int = _choice(2**18, "bytes", "States and stages of all lanes fit into this part of a core's cache.")
     waiting_share: int = _choice(
         8, "lanes for each one that waits", "A refill costs about as much as a step, so this share of lanes may wait."
@@ -205,6 +211,11 @@ class CheckpointChoices:
         2**24, "bytes", "Records are zeroed before use: larger ones take longer than most steps recorded in them."
     )
     records_at_most: int = _choice(1024, "steps", "Maximum number of step records for each member.")
+    expensive_from: int = _choice(
+        64,
+        "bytes of a state",
+        "Steps of implicit methods are expensive from this size on, compared with their records.",
+    )
     expensive_records: int = _choice(
         256, "steps", "Number of records of expensive steps; twice as many if they fit into `zeroed_at_most`."
     )
@@ -247,6 +258,9 @@ class MatrixChoices:
         "compile_time",
     )
     inverse_at_most: int = _choice(3, "rows", "Small blocks are inverted entry by entry.")
+    positive_at_most: int = _choice(
+        4, "rows", "Small positive definite systems of posteriors and Lagrangians are eliminated entry by entry."
+    )
     lanes_rows_at_most: int = _choice(64, "rows", "Larger matrices of many members are factorised by LAPACK.")
     lanes_from: int = _choice(16, "members", "LAPACK is as fast for fewer members.")
     lanes_panel_at_most: int = _choice(

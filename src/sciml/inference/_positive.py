@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-_WRITTEN_OUT = 4  # rows; of larger ones the program would become long
+from .._choices import choices
 
 
 def cholesky(matrix: Float[Array, "q q"]) -> Float[Array, "q q"]:
     """Returns the lower factor; not finite where the matrix is not positive."""
     n = matrix.shape[0]
-    if n > _WRITTEN_OUT:
+    if n > choices().linear.positive_at_most:
         return jnp.linalg.cholesky(matrix)
     rows: list[list[Array]] = [[jnp.zeros((), matrix.dtype)] * n for _ in range(n)]
     for j in range(n):
@@ -23,7 +23,7 @@ def cholesky(matrix: Float[Array, "q q"]) -> Float[Array, "q q"]:
 def solve_lower(factor: Float[Array, "q q"], b: Float[Array, " q"], transposed: bool = False) -> Float[Array, " q"]:
     """Returns $L^{-1} b$, or $L^{-T} b$."""
     n = b.shape[0]
-    if n > _WRITTEN_OUT:
+    if n > choices().linear.positive_at_most:
         return jax.scipy.linalg.solve_triangular(factor, b, lower=True, trans=1 if transposed else 0)
     lower = factor.T if transposed else factor
     order = range(n - 1, -1, -1) if transposed else range(n)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._choices import choices
 from ._formulas import Formula, applied, names_in
 
 _Leaf = tuple  # ("$", i), the i-th name of a formula; ("#", i), its i-th number
@@ -140,11 +141,6 @@ def _evaluated(shape: Any, names: list[Array], numbers: np.ndarray, dtype: Any) 
     return applied(shape[0], [_evaluated(part, names, numbers, dtype) for part in shape[1:]])
 
 
-_WRITTEN_OUT = 32
-"""Sums of up to so many terms are added term by term, over rows with as many; longer ones, as of an enzyme that takes
-part in thousands of reactions, would be thousands of operations in the program."""
-
-
 class Sums:
     """Sums of multiples of a vector's elements, one for each row of a sparse matrix, by gathers alone.
 
@@ -175,7 +171,7 @@ class Sums:
         """Returns the sums."""
         found = []
         for slots, factors in self.parts:
-            if len(slots) > _WRITTEN_OUT:
+            if len(slots) > choices().fields.sum_terms_at_most:
                 terms = taken_from(values, slots.reshape(-1)).reshape(slots.shape)
                 found.append(jnp.sum(terms * jnp.asarray(factors, values.dtype), axis=0))
                 continue

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._checks import check_count, check_key
+from ..._choices import choices
 from ..._interfaces._model import AbstractModel
 from ..._parameters import with_dtype
 from ..._types import Args, Key, RealScalarLike
@@ -127,14 +128,10 @@ def lower_triangle(entries: Float[Array, " entries"], n: int) -> Float[Array, "n
     return jnp.stack(rows)
 
 
-_ELIMINATED = 4
-"""Systems of up to so many unknowns are solved by arithmetic that runs over lanes of members."""
-
-
 def solve_positive(matrix: Float[Array, "n n"], right: Float[Array, " n"]) -> Float[Array, " n"]:
     """Returns the solution of a positive definite system: small ones by elimination, which needs no pivots there."""
     n = len(right)
-    if n > _ELIMINATED:
+    if n > choices().linear.positive_at_most:
         return jnp.linalg.solve(matrix, right)
     rows, values = [matrix[i] for i in range(n)], [right[i] for i in range(n)]
     for k in range(n):

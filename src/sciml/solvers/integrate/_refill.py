@@ -104,12 +104,13 @@ class RefillLoop(AbstractLoop):
     def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> AbstractLoop:
         """Returns the loop for a number of members with states of `state_bytes` each."""
         loop = self.loop.over(lanes, state_bytes, budget)
-        if lanes.count is None or lanes.count <= choices().refill.lanes_at_least:
+        table = choices().refill
+        if lanes.count is None or lanes.count <= table.lanes_at_least:
             return loop
         # so few that every lane takes up many members and the last ones finish together
-        width = min(lanes.count // 32, choices().refill.cache // (16 * state_bytes))
+        width = min(lanes.count // table.members_of_lane, table.cache // (16 * state_bytes))
         expensive = loop.integrator.stepper.use_full_budget(state_bytes)
-        return RefillLoop(loop, 2 ** int(math.log2(max(width, choices().refill.lanes_at_least))), expensive)
+        return RefillLoop(loop, 2 ** int(math.log2(max(width, table.lanes_at_least))), expensive)
 
     def forward_recorded(
         self, y0: PyTree, operands: Operands, saves: Saves | None

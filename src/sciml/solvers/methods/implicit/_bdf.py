@@ -333,7 +333,7 @@ class BDF(AbstractStepper):
 
     def use_full_budget(self, state_bytes: int) -> bool:
         """Whether a step takes far longer than to set up its record."""
-        return state_bytes >= 64
+        return state_bytes >= choices().checkpoints.expensive_from
 
     def for_fixed_steps(self) -> AbstractStepper:
         """Returns the method with a start of its own, which has no use for short steps of a low order."""

@@ -100,7 +100,7 @@ class AbstractCollocation(AbstractStepper):
 
     def use_full_budget(self, state_bytes: int) -> bool:
         """Whether a step takes far longer than to set up its record."""
-        return state_bytes >= 64
+        return state_bytes >= choices().checkpoints.expensive_from
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns the model as a field that knows the structures of its systems, with its operands."""

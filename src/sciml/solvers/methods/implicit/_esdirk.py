@@ -287,7 +287,7 @@ class ESDIRK(AbstractStepper):
 
     def use_full_budget(self, state_bytes: int) -> bool:
         """Whether a step takes far longer than to set up its record."""
-        return state_bytes >= 64
+        return state_bytes >= choices().checkpoints.expensive_from
 
     def with_tolerances(self, tolerances: tuple[float, float] | None) -> "ESDIRK":
         """Returns the method for steps of known tolerances, which say where its iterations end."""

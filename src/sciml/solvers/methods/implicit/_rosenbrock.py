@@ -112,7 +112,7 @@ class Rosenbrock(AbstractStepper):
 
     def use_full_budget(self, state_bytes: int) -> bool:
         """Whether a step takes far longer than to set up its record: from some eight unknowns on."""
-        return state_bytes >= 64
+        return state_bytes >= choices().checkpoints.expensive_from
 
     @property
     def knows_rate(self) -> bool:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ...._choices import choices
 from ...._types import Args, RealScalarLike, Y
 from ...linear._structured_field import BoundStructuredField
 from ...noise._closed_noise import BoundNoisyField, NoisyField
@@ -65,7 +66,7 @@ class _AbstractDriftImplicit(AbstractStochasticStepper):
 
     def use_full_budget(self, state_bytes: int) -> bool:
         """Whether a step takes far longer than to set up its record."""
-        return state_bytes >= 64
+        return state_bytes >= choices().checkpoints.expensive_from
 
     @abc.abstractmethod
     def step(self, field: BoundNoisyField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
