@@ -302,10 +302,6 @@ class MatrixChoices:
         2**16, "numbers", "Directions of a Jacobian are evaluated in groups of this size, which limits the memory."
     )
     directions_at_least: int = _choice(16, "directions", "Minimum number of directions of a group.")
-    parts_at_most: int = _choice(
-        16, "parts", "Cotangents of a state are computed in at most this many parts.", "stiff_groups"
-    )
-    part_from: int = _choice(32, "numbers", "With shorter parts a barrier costs as much as it saves.", "stiff_groups")
     history_together_from: int = _choice(
         5, "unknowns", "`BDF` stores its history of larger systems in one array, which halves the program."
     )

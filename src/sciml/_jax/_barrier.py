@@ -5,13 +5,9 @@ each of its uses, and takes minutes to compile that. A conditional stays: nothin
 at compile time decides which branch runs.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
-
-from .programs import _names as names
 
 
 def behind_a_branch(holds: Bool[Array, ""], *arrays: Array, otherwise: float = 0.0) -> tuple[Array, ...]:
@@ -54,18 +50,6 @@ def opaque(*arrays: Array) -> Array:
 def _(axis_size, in_batched, *arrays):
     del axis_size
     return opaque(*(x[0] if batched else x for x, batched in zip(arrays, in_batched))), False
-
-
-@jax.jit
-def apart_for_one(*arrays: Array) -> tuple[Array, ...]:
-    """Returns arrays from behind a barrier, but of members side by side; programs show it by its name."""
-    return tuple(jax.lax.optimization_barrier(arrays))
-
-
-def is_apart_for_one(eqn: Any) -> bool:
-    """Returns whether an equation of a program is such a barrier for all of its operands."""
-    called = eqn.primitive.name in names.JITS and eqn.params.get("name") == apart_for_one.__name__
-    return called and [v.aval.shape for v in eqn.invars] == [v.aval.shape for v in eqn.outvars]
 
 
 @jax.jit

@@ -83,9 +83,6 @@ MOVES = frozenset(("concatenate", "dynamic_slice", "gather", "pad", "rev", "slic
 UPDATES = {"dynamic_update_slice": 1, "scatter": 2}
 """Updates of a part of an array, and the place of the update among the operands."""
 
-PARTS = frozenset(("reshape", "slice", "split", "squeeze", "unstack"))
-"""Primitives that take parts of an array, or give it another shape."""
-
 CALLBACKS = frozenset(("callback", "debug_callback", "debug_print", "io_callback", "pure_callback"))
 """Calls of Python."""
 

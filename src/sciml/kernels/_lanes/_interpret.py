@@ -19,7 +19,7 @@ from jaxtyping import PyTree
 
 from ..._checks import concrete
 from ..._choices import choices
-from ..._jax._barrier import held_back, is_apart_for_one
+from ..._jax._barrier import held_back
 from ..._jax._interpreters import ClosedJaxpr, Jaxpr
 from ..._jax._loops import scan
 from ..._jax._marks import fallback
@@ -162,8 +162,6 @@ def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]
         if name == "custom_jvp_call":
             return custom_jvp_call(eqn, inputs, within)
         return linear_solve(eqn, inputs, within, ev.count)
-    if ev.count is not None and is_apart_for_one(eqn):
-        return inputs
     called = program_called(eqn) or program_of_definition(eqn)
     if called is not None:
         return _evaluate(*called, inputs, ev, True)

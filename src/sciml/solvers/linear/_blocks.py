@@ -1,7 +1,6 @@
 """Block-diagonal matrices: parts of a state that do not know of one another."""
 
 from collections.abc import Callable
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -26,8 +25,6 @@ class Blocks(AbstractStructure):
         colouring: Which columns of the Jacobian are computed at once.
         pivot: Whether rows are exchanged.
     """
-
-    in_parts: ClassVar[bool] = True
 
     def __init__(self, labels: np.ndarray, colouring: Colouring, mass: SparseArray, pivot: bool):
         self.size, self.colouring, self.pivot = labels.size, colouring, pivot

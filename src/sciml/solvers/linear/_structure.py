@@ -40,13 +40,11 @@ class AbstractStructure(abc.ABC):
         size: The number of unknowns.
         entry_by_entry: Whether all of it is scalars, over which a method writes its stages out, too.
         iterates: Whether a solution may not be found, though there is one; it is NaN then.
-        in_parts: Whether it is likely that a vector field reads its state in parts; see `read_in_parts`.
     """
 
     size: int
     entry_by_entry: ClassVar[bool] = False
     iterates: ClassVar[bool] = False
-    in_parts: ClassVar[bool] = False
 
     @abc.abstractmethod
     def assemble(self, along: Callable[[Array], Array], x: Float[Array, " n"], scale: Array) -> PyTree:

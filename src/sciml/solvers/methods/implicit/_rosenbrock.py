@@ -14,7 +14,6 @@ from ...._jax._loops import scan
 from ...._jax._vma import match
 from ...._types import Args, BoolScalarLike, RealScalarLike, Y
 from ...linear._choose import LinearChoice
-from ...linear._read_in_parts import read_in_parts
 from ...linear._structure import AbstractStructure, DerivativeAlong
 from ...linear._structured_field import StructuredField
 from .._ravel import flattened, unflattened
@@ -151,21 +150,12 @@ class Rosenbrock(AbstractStepper):
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`."""
         del memory
-        return self._step(field, t, h, y, again=False)
-
-    def step_for_vjp(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
-        """Repeats a step such that JAX can differentiate it in reverse mode."""
-        return self._step(field, t, h, y, again=True)
-
-    def _step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, again: bool) -> Step:
         x = flattened(y)
 
         def slope_at(t, x):
             return flattened(field(t, unflattened(x, y)))
 
         structure = self._structure(field, t, y)
-        if again and structure.in_parts:
-            slope_at = read_in_parts(slope_at)
         tableau = self.tableau
         h = jnp.asarray(h)
         length = h.astype(x.dtype)
