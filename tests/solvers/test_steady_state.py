@@ -229,6 +229,38 @@ def test_an_epidemic_ends_where_its_path_leads():
         sciml.solve(epidemic, y0, **options)
 
 
+@pytest.mark.parametrize("start", [0.1, 1e-3, pytest.param(1e-12, marks=pytest.mark.x64)])
+def test_an_unstable_root_near_the_start_is_left(start):
+    """An epidemic is at rest without anyone infected, before it as after it; few infected begin one."""
+
+    def epidemic(t, y, a):
+        return jnp.stack([-2 * y[0] * y[1], 2 * y[0] * y[1] - y[1]])
+
+    def left(start):
+        y0 = jnp.stack([1 - start, start])
+        held = {"conserved": lambda y: y[0] + y[1] - jnp.log(y[0]) / 2}
+        return sciml.steady_state(epidemic, y0, throw=False, **held).ys[-1, 0]
+
+    found, slope = jax.value_and_grad(left)(jnp.asarray(start))
+    np.testing.assert_allclose(found - np.log(found) / 2, 1 - np.log1p(-start) / 2, rtol=1e-5)
+    assert found < 0.5  # the root before the epidemic is above
+    np.testing.assert_allclose(slope, 0.5 / (1 - start) / (1 - 0.5 / found), rtol=1e-4)
+
+    logistic = sciml.steady_state(lambda t, y, a: y * (1 - y), jnp.asarray(1e-12))
+    np.testing.assert_allclose(logistic.ys, 1, rtol=1e-4)
+
+
+def test_a_root_that_is_not_reached_is_none_of_given_quantities():
+    def growing(t, y, a):  # away from its only root on the curve, at `y[1] = 1`
+        return jnp.stack([y[1], jnp.ones(())]) * (y[1] - 1)
+
+    y0 = jnp.asarray([0.0, 1.5])
+    held = sciml.steady_state(growing, y0, conserved=lambda y: y[0] - y[1] ** 2 / 2, throw=False)
+    assert held.status == sciml.Status.diverged and jnp.isnan(held.ys).all()
+    near = sciml.steady_state(lambda t, y, a: y - 1, jnp.asarray(1.5))
+    np.testing.assert_allclose(near.ys, 1, rtol=1e-4)
+
+
 def test_a_singular_jacobian_at_the_start_conserves_nothing():
     def model(t, y, a):
         return jnp.stack([y[1] ** 2 - y[0], 1 - y[1] - y[0] * y[1]])  # no rate of y[1] depends on y[1] at y[0] = -1

@@ -135,9 +135,16 @@ class Call:
 def bind(primitive: Any, call: Call, arrays: Any) -> PyTree:
     """Returns what a call over lanes gives, as one operation of a program."""
     # the program is for who reads it, in a tuple: JAX 0.12 asks programs among parameters for a lowering of their own
+    arrays = _as_arrays(arrays)
     programs = (call.types(arrays)[-1], *asks_for_devices())
     out = primitive.bind(*arrays, call=call, programs=programs)
     return jax.tree.unflatten(call.structure, out)
+
+
+def _as_arrays(values: Any) -> list:
+    """Returns Python's numbers as arrays: within a gradient JAX has literals for them, which lack a shape."""
+    numbers = (bool, int, float, complex)
+    return [jnp.asarray(x, getattr(x, "dtype", None)) if isinstance(x, numbers) else x for x in values]
 
 
 def _abstract(*avals: Any, call: Call, programs: Any) -> tuple[list, Any]:
@@ -153,7 +160,7 @@ def _run(*arrays: Any, call: Call, programs: Any) -> list:
 
 def _run_now(*arrays: Any, call: Call, programs: Any) -> list:
     """Runs outside of any program: on a mesh with explicit axes within one, since that knows an abstract mesh alone."""
-    run = functools.partial(_run, call=call, programs=programs)
+    run, arrays = functools.partial(_run, call=call, programs=programs), _as_arrays(arrays)
     return (jax.jit(run) if any(map(typed_sharding, arrays)) else run)(*arrays)
 
 
@@ -209,7 +216,7 @@ def primitive_over_lanes(name: str, push: Callable) -> Any:
     new.multiple_results = True
     new.def_impl(_run_now)
     new.def_effectful_abstract_eval(_abstract)
-    ad.primitive_jvps[new] = push
+    ad.primitive_jvps[new] = lambda primals, tangents, **given: push(_as_arrays(primals), tangents, **given)
     batching.primitive_batchers[new] = functools.partial(_batch, new)
     mlir.register_lowering(new, mlir.lower_fun(_run, multiple_results=True))
     return new

@@ -4,6 +4,7 @@ import random
 import re
 import time
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -67,3 +68,21 @@ def test_text_with_faults_is_refused_at_its_place(tmp_path):
     (tmp_path / "drawn.net").write_bytes(NET.encode() + b"\n \xff")
     with pytest.raises(ValueError, match=r"line \d+, column 2: the file is not text in UTF-8"):
         ReactionNetwork.from_bionetgen(tmp_path / "drawn.net")
+
+
+def test_a_power_has_a_jacobian_below_zero():
+    """Amounts are below zero by rounding; the exponent, which is a parameter, has no derivative there."""
+    network = ReactionNetwork("A => 0, v / (1 + (A / K)^n); v = 2; K = .5; n = 4; A(0) = 1")
+
+    def rate(network, a):
+        return network(0.0, a[None], None)[0]
+
+    def exact(n, a):
+        return -2 / (1 + (a / 0.5) ** n)
+
+    for a in (1.0, 0.0, -1e-9, -0.1):
+        slope = jax.grad(rate, argnums=(0, 1))(network, jnp.asarray(a))
+        assert all(jnp.isfinite(x).all() for x in jax.tree.leaves(slope))
+        np.testing.assert_allclose(slope[1], jax.grad(exact, argnums=1)(4, a), rtol=1e-5)
+    found = jax.grad(lambda n: rate(network.with_parameters(n=n), jnp.asarray(0.7)))(4.0)
+    np.testing.assert_allclose(found, jax.grad(exact)(4.0, 0.7), rtol=1e-5)

@@ -284,3 +284,26 @@ def test_a_saved_time_at_the_end_of_a_fixed_step(adjoint):
     if not isinstance(adjoint, Checkpointed):
         twice = jax.jit(jax.jacfwd(jax.jacfwd(state)))(jnp.array(1.0))
         np.testing.assert_allclose(twice, np.exp(-1), rtol=1e-3)
+
+
+@pytest.mark.parametrize("adjoint", [sciml.adjoints.Checkpointed(), sciml.adjoints.Gauss()], ids=["discrete", "Gauss"])
+@pytest.mark.parametrize("at_once", [False, True], ids=["until", "through"])
+def test_an_earlier_event_a_later_jump_and_a_state_saved_at_it(at_once, adjoint):
+    """A continuous adjoint solves from each event to the next: the rates at the ends are those of within."""
+
+    def loss(times):
+        def field(t, y, a):
+            early = t <= times[1] if at_once else t < times[1]
+            return jnp.where(early, 1.0, 5.0) * y
+
+        kick = sciml.Schedule(times, lambda t, y, a: jnp.where(t < 0.4, y + 1, y))
+        options = dict(t0=0.0, t1=1.0, rtol=1e-6, atol=1e-8, adjoint=adjoint)
+        sol = sciml.solve(field, jnp.ones(1), saveat=jnp.asarray([0.5, 1.0]), events=kick, **options)
+        return sol.ys[0, 0] + sol.ys[1, 0]
+
+    def exact(times):  # of a state saved at a jump the rate is the one after it
+        before = jnp.exp(times[1]) + jnp.exp(times[1] - times[0])
+        return before * (jnp.exp(5 * (0.5 - times[1])) + jnp.exp(5 * (1 - times[1])))
+
+    times = jnp.asarray([0.25, 0.5])
+    np.testing.assert_allclose(jax.grad(loss)(times), jax.grad(exact)(times), rtol=1e-4)

@@ -267,3 +267,12 @@ def test_the_row_of_t1_is_each_members_end():
     np.testing.assert_allclose(times[:, -1], [1.0, np.log(1.25 * 1.2) / 3], rtol=1e-5)
     # of events beyond `max_events` the state is not kept
     np.testing.assert_allclose(ys[:, -1], [0.6 * np.exp(-0.3) / 0.8, np.nan], rtol=1e-5)
+
+
+def test_dense_output_in_a_gradient_by_a_number_of_python():
+    def state(rate):
+        saveat = diffrax.SaveAt(dense=True)
+        sol = sciml.solve(lambda t, y, a: -a * y, jnp.ones(1), t0=0.0, t1=1.0, args=rate, saveat=saveat)
+        return sol.evaluate(0.5)[0]
+
+    np.testing.assert_allclose(jax.grad(state)(1.5), -0.5 * np.exp(-0.75), rtol=1e-2)

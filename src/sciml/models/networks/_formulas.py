@@ -133,7 +133,24 @@ def _power(base: Any, exponent: Any) -> Any:
             return jnp.sqrt(base)
         if exponent.is_integer() and abs(exponent) <= 16:
             return base ** int(exponent)
+        return jnp.power(base, exponent)
+    dtype = jnp.result_type(base, exponent)
+    return _raised(*jnp.broadcast_arrays(jnp.asarray(base, dtype), jnp.asarray(exponent, dtype)))
+
+
+@jax.custom_jvp
+def _raised(base: Any, exponent: Any) -> Any:
     return jnp.power(base, exponent)
+
+
+# without NaN where the base is below zero, by rounding of a small amount: the logarithm is infinite there at most
+@_raised.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    base, exponent = primals
+    value, none = _raised(base, exponent), exponent == 0
+    slope = jnp.where(none, 0, exponent * _raised(base, jnp.where(none, 1, exponent - 1)))
+    logarithm = jnp.log(jnp.where(base > 0, base, 1))
+    return value, slope * tangents[0] + value * logarithm * tangents[1]
 
 
 def value_of(formula: Formula, names: Mapping[str, float]) -> float:

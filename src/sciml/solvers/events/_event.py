@@ -70,6 +70,12 @@ class GivenEvents(NamedTuple):
     layout: Layout
 
 
+def resolution_of(t0: Array, t1: Array) -> Array:
+    """Returns a few times what the times of a solve from one time to another are rounded by."""
+    largest = jnp.maximum(jnp.maximum(jnp.abs(t0), jnp.abs(t1)), jnp.abs(t1 - t0))
+    return jax.lax.stop_gradient(4 * jnp.finfo(t0.dtype).eps * largest)
+
+
 class ModelWithEvents(eqx.Module):
     """A model with the events that are sought on its solution.
 
@@ -91,9 +97,7 @@ class ModelWithEvents(eqx.Module):
     def of(cls, model: Callable, events: tuple[Any, ...], t0: Array, t1: Array) -> "ModelWithEvents":
         """Returns a model with its events, for a solve from one time to another."""
         direction = sign_of(t1 >= t0, t0.dtype)
-        largest = jnp.maximum(jnp.maximum(jnp.abs(t0), jnp.abs(t1)), jnp.abs(t1 - t0))
-        resolution = jax.lax.stop_gradient(4 * jnp.finfo(t0.dtype).eps * largest)
-        return cls(model, events, direction, resolution, jnp.asarray(t1, t0.dtype))
+        return cls(model, events, direction, resolution_of(t0, t1), jnp.asarray(t1, t0.dtype))
 
     def __call__(self, t: RealScalarLike, y: Y, args: Args) -> Y:
         """Returns the vector field."""

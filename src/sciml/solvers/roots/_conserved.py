@@ -94,11 +94,11 @@ def conserved_quantities(
     return GivenQuantities(function, rate_of(_finite(jacobian)[None]) / _or_one(squares))
 
 
-def is_conserved(quantities: LinearQuantities | GivenQuantities, rates: Callable, x: Array) -> Bool[Array, ""]:
+def is_conserved(quantities: LinearQuantities | GivenQuantities, jacobian: Array, x: Array) -> Bool[Array, ""]:
     """Returns whether given quantities are conserved at a state at rest, where $C f' = 0$ follows from it."""
     if isinstance(quantities, LinearQuantities):
         return jnp.ones((), bool)
-    slopes, jacobian = jax.jacrev(quantities.function)(x), jacobian_of(rates, x)
+    slopes = jax.jacrev(quantities.function)(x)
     product = jnp.abs(jnp.matmul(slopes, jacobian, precision="highest"))
     terms = jnp.matmul(jnp.abs(slopes), jnp.abs(jacobian), precision="highest")
     # the state is at rest to within tolerances of about the root of the precision
@@ -106,10 +106,13 @@ def is_conserved(quantities: LinearQuantities | GivenQuantities, rates: Callable
     return jnp.all(product <= 10 * rough)
 
 
-def is_regular(matrix: Float[Array, "n n"]) -> Bool[Array, ""]:
-    """Returns whether a square matrix is regular to within rounding."""
+def inverse_of(matrix: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Bool[Array, ""]]:
+    """Returns the inverse of a square matrix, without derivatives, and whether it is regular to within rounding."""
+    matrix = jax.lax.stop_gradient(matrix)
     finite = jnp.all(jnp.isfinite(matrix))
-    return finite & ~jnp.any(_null_space(_finite(jax.lax.stop_gradient(matrix))).free)
+    space = _null_space(_finite(matrix))
+    inverse = space.columns[:, None] * _inverse_of_scaled(space) * space.rows[None]
+    return inverse, finite & ~jnp.any(space.free)
 
 
 def check_conserved(conserved: Any, y0: Y) -> None:
@@ -165,6 +168,12 @@ def _null_space(matrix: Float[Array, "n m"]) -> _NullSpace:
     return _NullSpace(rows, columns, left, values, right, free)
 
 
+def _inverse_of_scaled(space: _NullSpace) -> Array:
+    """Returns the inverse of the scaled matrix, which is zero on the null space."""
+    reciprocal = jnp.where(space.free, 0, 1 / jnp.where(space.free, 1, space.values))
+    return jnp.matmul(space.right.T * reciprocal[None], space.left.T, precision="highest")
+
+
 def _found(rates: Callable, states: Float[Array, "k n"], good: Bool[Array, " k"]) -> LinearQuantities:
     r"""Returns the linear quantities, with their derivatives.
 
@@ -177,14 +186,23 @@ def _found(rates: Callable, states: Float[Array, "k n"], good: Bool[Array, " k"]
     constant = jax.lax.stop_gradient(matrix)
     usable = (jnp.sum(good) > 1) & jnp.all(jnp.isfinite(constant))
     space = _null_space(jnp.where(usable, constant, jnp.zeros_like(constant)))
-    reciprocal = jnp.where(space.free, 0, 1 / jnp.where(space.free, 1, space.values))
-    inverse = jnp.matmul(space.right.T * reciprocal[None], space.left.T, precision="highest")
     projector = jnp.matmul(jnp.where(space.free[None], space.left, 0), space.left.T, precision="highest")
-    moved = jnp.matmul(space.rows[:, None] * matrix * space.columns[None], inverse, precision="highest") + projector
-    held = jnp.linalg.solve(jnp.where(usable, moved, jnp.eye(*moved.shape, dtype=moved.dtype)).T, projector).T
+    scaled = space.rows[:, None] * matrix * space.columns[None]
+    moved = jnp.matmul(scaled, _inverse_of_scaled(space), precision="highest") + projector
+    moved = jnp.where(usable, moved, jnp.eye(*moved.shape, dtype=moved.dtype))
+    held = _solved_by_identity(moved.T, projector).T
     speed = rate_of(jax.lax.stop_gradient(jacobians))
     matrix = jnp.where(usable, speed / space.rows[:, None] * held * space.rows[None], jnp.zeros_like(held))
     return LinearQuantities(matrix)
+
+
+def _solved_by_identity(matrix: Float[Array, "n n"], right: Float[Array, "n n"]) -> Float[Array, "n n"]:
+    """Solves a system whose matrix is the identity, although its derivatives are not zero."""
+
+    def times(x):
+        return jnp.matmul(matrix, x, precision="highest")
+
+    return jax.lax.custom_linear_solve(times, right, lambda _, b: b, lambda _, b: b)
 
 
 def _states_nearby(rates: Callable, start: Float[Array, " n"]) -> tuple[Float[Array, "k n"], Bool[Array, " k"]]:
@@ -202,6 +220,12 @@ def _states_nearby(rates: Callable, start: Float[Array, " n"]) -> tuple[Float[Ar
     good = jax.lax.stop_gradient(jax.vmap(defined)(states))
     other = jnp.where(jnp.any(good), states[jnp.argmax(good)], start)
     return jnp.where(good[:, None], states, other[None]), good
+
+
+def with_jacobian(f: Callable, x: Float[Array, " n"]) -> tuple[PyTree, PyTree]:
+    """Returns the value of a function and its Jacobian, by a program that evaluates the function once."""
+    value, along = jax.linearize(f, x)
+    return value, jax.vmap(along, out_axes=1)(match(jnp.eye(x.size, dtype=x.dtype), x))
 
 
 def jacobian_of(f: Callable, x: Float[Array, " n"]) -> Float[Array, "n n"]:

@@ -19,7 +19,7 @@ from ..._jax._vma import match
 from ..._types import BoolScalarLike, Y
 from ..control._pid import Tolerances, scaled_error
 from ..methods._ravel import flattened, unflattened
-from ._conserved import GivenQuantities, LinearQuantities, is_conserved, is_regular, jacobian_of
+from ._conserved import GivenQuantities, LinearQuantities, inverse_of, is_conserved, jacobian_of, with_jacobian
 
 
 def implicit_root(f: Callable[[Y], Y], y: Y, tolerances: Tolerances) -> Y:
@@ -76,23 +76,24 @@ def steady_root(
     def held(x):
         return rates(x) - conserved.term(x, start).astype(x.dtype)
 
-    def slopes(x):
-        return jax.lax.stop_gradient(jacobian_of(held, x))
+    def parts(x):
+        return rates(x), conserved.term(x, start).astype(x.dtype)
 
     x = jax.lax.stop_gradient(flattened(y))
-    matrix = slopes(x)
-    regular = is_regular(matrix)
-    matrix = jnp.where(regular, matrix, jnp.eye(*matrix.shape, dtype=x.dtype))
-    residuals = jax.lax.stop_gradient(jnp.stack([rates(x), -conserved.term(x, start).astype(x.dtype)], axis=1))
-    steps = jnp.linalg.solve(matrix, residuals)
+    (rate, term), (jacobian, slopes) = jax.lax.stop_gradient(with_jacobian(parts, x))
+    matrix = jacobian - slopes
+    inverse, regular = inverse_of(matrix)
+    inverse = jnp.where(regular, inverse, jnp.eye(*matrix.shape, dtype=x.dtype))
+    steps = jnp.matmul(inverse, jnp.stack([rate, -term], axis=1), precision="highest")
     close = jnp.all(jax.vmap(lambda step: scaled_error(step, x, x, tolerances), in_axes=1)(steps) <= 1)
     # a matrix that is singular at the root alone differs from this one by all of it in some direction
     scale = tolerances.atol + tolerances.rtol * jnp.abs(x)
-    change = jnp.linalg.solve(matrix, slopes(x - jnp.sum(steps, axis=1)) - matrix) * scale[None] / scale[:, None]
+    nearer = jax.lax.stop_gradient(jacobian_of(held, x - jnp.sum(steps, axis=1)))
+    change = jnp.matmul(inverse, nearer - matrix, precision="highest") * scale[None] / scale[:, None]
     regular &= ~(jnp.max(jnp.sum(jnp.abs(change), axis=1), initial=0.0) > _CHANGE)
     y = unflattened(_with_derivatives(held, x, close & regular), y0)
-    stays = jnp.all(x == start) & jnp.all(rates(start) == 0)
-    return SteadyRoot(y, close, regular | stays, is_conserved(conserved, rates, x))
+    stays = jnp.all(x == start) & jnp.all(rate == 0)
+    return SteadyRoot(y, close, regular | stays, is_conserved(conserved, jacobian, x))
 
 
 def _with_derivatives(f: Callable[[Y], Y], y: Y, close: BoolScalarLike) -> Y:

@@ -24,7 +24,7 @@ from ..methods._ravel import flattened, unflattened
 from ..terms._explain import check_callable
 from ..terms._field import arrays_of, close_field
 from ..terms._suits import blaming_state, check_suits
-from ._conserved import check_conserved, conserved_quantities
+from ._conserved import LinearQuantities, check_conserved, conserved_quantities
 from ._implicit_root import steady_root
 from ._settle import settle
 
@@ -63,7 +63,8 @@ def steady_state(
         rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32.
         atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32.
         solver: An optimistix solver, which looks for a root near `y0`, stable or not. By default the model is followed;
-            if it does not come to rest, Levenberg's and Marquardt's method looks for a root near `y0`.
+            if it does not come to rest, Levenberg's and Marquardt's method looks for a root near `y0`. That root may be
+            unstable. It is not sought with `conserved`, whose level may have several roots.
         max_steps: The limit on iterations of each of them.
         throw: Whether to raise an error if none is found; under a transformation look at `status`.
 
@@ -154,7 +155,10 @@ def _found(
         return (slopes - eqx.combine(numbers, rest).term(narrow, start)).astype(x.dtype)
 
     if solver is None:
-        followed = settle(lambda x: slope(x, constants), start, _tolerances(rtol, atol, t.dtype), max_steps)
+        close = _tolerances(rtol, atol, t.dtype)
+        followed = settle(
+            lambda x: slope(x, constants), start, close, max_steps, isinstance(quantities, LinearQuantities)
+        )
         x, ended, taken = followed.x, followed.good, followed.steps
     else:
         # optimistix mixes dtypes where the state's is narrower than JAX's default
@@ -162,13 +166,14 @@ def _found(
         found = optx.root_find(slope, solver, wide, constants, max_steps=max_steps, throw=False)
         x, ended = found.value.astype(start.dtype), found.result == optx.RESULTS.successful
         taken = jnp.asarray(found.stats["num_steps"], jnp.int32)
-    y = unflattened(jnp.where(ended, x, jnp.full_like(x, jnp.nan)), y0)
+    y = unflattened(x, y0)
     # an iteration that has stopped is a Newton step away from the root at most, up to its tolerances
     tolerances = _tolerances(1e3 * rtol, 1e3 * atol, t.dtype)
     root = steady_root(lambda y: field(t, y, operands), y, y0, quantities, tolerances)
     status = jnp.where(root.conserved, int(Status.successful), int(Status.invalid_argument))
     status = jnp.where(root.determined, status, int(Status.undetermined))
-    there = ended & (root.close | ~root.determined)
+    # Newton's step, by which an iteration ends, may not be short where the matrix is singular
+    there = jnp.where(ended, root.close | ~root.determined, root.close & ~root.determined)
     status = jnp.where(there, status, int(Status.diverged)).astype(jnp.int32)
     good = status == int(Status.successful)
     # a factor, by which derivatives are NaN, too

@@ -11,6 +11,8 @@ from ...._jax._ad_modes import forward_only, reverse_only
 from ...._jax._checkpoint_levels import NOTHING
 from ...._jax._vma import match, promote
 from ....kernels._lanes import Lanes, Unbatched
+from ...events._event import resolution_of
+from ...events._sides import BEYOND
 from ...integrate._abstract import AbstractLoop
 from ...integrate._batching import Batch
 from ...integrate._integrator import Integrator, Operands
@@ -125,10 +127,15 @@ def _engine(batch: Batch) -> Lanes | Unbatched:
 
 
 def _along(integrator: Integrator, bars: PyTree, ys: PyTree, saves: Array, operands: Operands) -> Array:
-    """Returns the cotangents of the saved times: the product of each state's with the vector field there."""
+    """Returns the cotangents of the saved times: the product of each state's with the vector field there.
+
+    A solve may begin and end at events, see `_between_events`: there the field is that of within the solve.
+    """
+    least = BEYOND * resolution_of(operands.t0, operands.t0 + operands.direction * operands.span)
+    most = jnp.maximum(operands.span - least, least)
 
     def one(bar, y, s):
-        slope = integrator.field(operands.t0 + operands.direction * s, y, operands.field)
+        slope = integrator.field(operands.t0 + operands.direction * jnp.clip(s, least, most), y, operands.field)
         zero = jnp.zeros_like(s)  # a state that is missing has no cotangent
         products = [
             jnp.sum(jnp.where(b == 0, zero.astype(b.real.dtype), jnp.real(b * k))).astype(s.dtype)
