@@ -152,7 +152,7 @@ def _word(place: Place) -> tuple:
 
 def _gathered(found: list[Place]) -> Iterator[Note]:
     for place in found:
-        if place.eqn.primitive.name not in ("reshard", "mesh_cast", "all_gather"):
+        if place.eqn.primitive.name not in ("reshard", "all_gather"):
             continue
         for a, b in zip(place.eqn.invars, place.eqn.outvars):
             before, after = typed_sharding(a.aval), typed_sharding(b.aval)

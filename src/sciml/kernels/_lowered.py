@@ -3,7 +3,7 @@
 COMMON = frozenset(
     """
     abs add and atan2 broadcast_in_dim clamp convert_element_type copy cos custom_jvp_call div eq exp exp2 ge gt
-    integer_pow jit le log logistic lt max min mul ne neg not or pjit rsqrt select_n shift_left shift_right_arithmetic
+    integer_pow jit le log logistic lt max min mul ne neg not or rsqrt select_n shift_left shift_right_arithmetic
     shift_right_logical sign sin square stop_gradient sub tanh xor
     """.split()
 )

@@ -3,38 +3,29 @@
 A test compares them with the primitives of the installed JAX, so that one that was renamed shows at once.
 """
 
-JITS = frozenset(("jit", "pjit"))
-"""Programs of `jax.jit`; `pjit` before JAX 0.7."""
+JITS = frozenset(("jit",))
+"""Programs of `jax.jit`."""
 
 CUSTOM_RULES = frozenset(("custom_jvp_call", "custom_vjp_call"))
 """Functions of `jax.custom_jvp` and `jax.custom_vjp`."""
 
-PLAIN_CALLS = JITS | {"closed_call", "core_call", "eval_jaxpr"}
-"""Calls of a program without a rule of their own; of the last three JAX 0.12 has `eval_jaxpr` alone."""
+CALLS = dict.fromkeys(("closed_call", "eval_jaxpr", *CUSTOM_RULES), "call_jaxpr") | {"jit": "jaxpr", "remat2": "jaxpr"}
+"""Primitives that only call a program, and the parameter that holds it; JAX 0.12 has no `closed_call`."""
 
-_REMATERIALISED = ("checkpoint", "remat", "remat2")
-
-CALLS = (
-    dict.fromkeys(JITS, "jaxpr")
-    | dict.fromkeys(PLAIN_CALLS - JITS, "call_jaxpr")
-    | dict.fromkeys(CUSTOM_RULES, "call_jaxpr")
-    | dict.fromkeys(_REMATERIALISED, "jaxpr")
-)
-"""Primitives that only call a program, and the parameter that holds it."""
-
-HELD = (
-    {"while": ("cond_jaxpr", "body_jaxpr"), "cond": ("branches",), "scan": ("jaxpr",)}
-    | dict.fromkeys(CUSTOM_RULES, ("call_jaxpr",))
-    | dict.fromkeys(_REMATERIALISED, ("jaxpr",))
-)
+HELD = {
+    "while": ("cond_jaxpr", "body_jaxpr"),
+    "cond": ("branches",),
+    "scan": ("jaxpr",),
+    "remat2": ("jaxpr",),
+} | dict.fromkeys(CUSTOM_RULES, ("call_jaxpr",))
 """The parameters with programs that others of the same types may replace."""
 
 LOOPS = frozenset(("scan", "while"))
 
-PROMOTIONS = frozenset(("pcast", "pvary"))
+PROMOTIONS = frozenset(("pvary",))
 """Changes of the mesh axes over which a value varies within `jax.shard_map`; the value stays."""
 
-IDENTITIES = PROMOTIONS | {"copy", "copy_p"}
+IDENTITIES = PROMOTIONS | {"copy"}
 """Primitives that return their operands."""
 
 PLACEMENTS = frozenset(("reshard", "sharding_constraint"))
@@ -45,7 +36,7 @@ MESSAGES = frozenset(("all_to_all", "ppermute"))
 
 ELEMENTWISE = frozenset(
     """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil clamp clz complex conj
-    convert_element_type copy copy_p cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma
+    convert_element_type copy cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2 expm1 floor ge gt igamma
     igamma_grad_a igammac imag integer_pow is_finite le le_to lgamma log log1p log2 logistic lt lt_to max min mul mulhi
     ne neg nextafter not one_minus_square or polygamma population_count pow real reduce_precision
     regularized_incomplete_beta rem round rsqrt select_n shift_left shift_right_arithmetic shift_right_logical sign sin
@@ -54,7 +45,7 @@ ELEMENTWISE = frozenset(
 """Primitives with one output whose every element depends on that element of the inputs."""
 
 CHEAP = frozenset(
-    """abs add add_any and ceil clamp complex conj convert_element_type copy copy_p eq eq_to floor ge gt imag is_finite
+    """abs add add_any and ceil clamp complex conj convert_element_type copy eq eq_to floor ge gt imag is_finite
     le le_to lt lt_to max min mul ne neg not or population_count real reduce_precision round select_n shift_left
     shift_right_arithmetic shift_right_logical sign square stop_gradient sub xor""".split()
 )
@@ -83,8 +74,8 @@ MOVES = frozenset(("concatenate", "dynamic_slice", "gather", "pad", "rev", "slic
 UPDATES = {"dynamic_update_slice": 1, "scatter": 2}
 """Updates of a part of an array, and the place of the update among the operands."""
 
-CALLBACKS = frozenset(("callback", "debug_callback", "debug_print", "io_callback", "pure_callback"))
+CALLBACKS = frozenset(("debug_callback", "debug_print", "io_callback", "pure_callback"))
 """Calls of Python."""
 
-KERNELS = frozenset(("core_map", "mosaic_gpu", "mosaic_gpu_p", "pallas_call", "tpu_custom_call", "triton_kernel_call"))
-"""Kernels of Pallas and of Mosaic."""
+KERNELS = frozenset(("core_map", "mosaic_gpu_p", "mpmd_map", "pallas_call", "tpu_custom_call", "triton_kernel_call"))
+"""Kernels of Pallas, where JAX 0.12 has no `core_map`, of Mosaic, and of jax-triton."""

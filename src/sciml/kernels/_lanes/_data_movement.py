@@ -55,11 +55,6 @@ def _(x, *, dimensions):
     return [np.squeeze(x, axis=tuple(dimensions))]
 
 
-@_movement("expand_dims")
-def _(x, *, dimensions):
-    return [np.expand_dims(x, tuple(dimensions))]
-
-
 @_movement("transpose")
 def _(x, *, permutation):
     return [x.transpose(permutation)]

@@ -136,7 +136,8 @@ class _Follower:
             return self.run(called[0], called[1], values)
         self.work += sum(math.prod(v.aval.shape) for v in eqn.outvars)
         if name in names.IDENTITIES or name in ("optimization_barrier", "convert_element_type"):
-            if not all(jnp.issubdtype(v.aval.dtype, jnp.floating) for v, of in zip(eqn.invars, linear) if of):
+            moved = [v for v, of in zip((*eqn.invars, *eqn.outvars), linear * 2) if of]
+            if not all(jnp.issubdtype(v.aval.dtype, jnp.floating) for v in moved):
                 raise _NotFollowed
             return values
         rule = getattr(self, f"_{name.replace('-', '_')}", None)
