@@ -37,7 +37,7 @@ assert "batching.one_by_one_from" in found.program.choices
 ```
 
 `inspect.report` prints how members run, and a row "choice" for each entry that selected a part of the program, with its
-value and the reason. `inspect.jacobian` does the same for the formats of matrices. A function that was compiled before
+value and the reason. `inspect.jacobian` prints the format of a model's matrices. A function that was compiled before
 is compiled again within a block, since programs depend on the table.
 
 The column "Set by" names the benchmark whose numbers set the value, `python -m benchmarks NAME`. No benchmark is

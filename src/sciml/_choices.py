@@ -452,7 +452,7 @@ def choose(changes: Mapping[str, float | tuple[int, ...]]) -> Iterator[Choices]:
 
     The table contains every threshold that selects an engine, a loop, a matrix format or a program; the guide
     "Choices" lists it. Programs are compiled for the table of their block. Both passes of a gradient must be in the
-    same block.
+    same block. Threads and processes that start within it use the library's own table.
 
     Args:
         changes: Values by name, such as `{"events.gather_from": 100}`.
