@@ -132,30 +132,31 @@ BROKEN = {
                 y + h * (1.5 * field(t, y) - 0.5 * memory), memory=field(t, y)
             ),
         ),
-        r"the gradient .* needs `history = True`",
+        r"the gradient .* needs `Traits\(history=True\)`",
     ),
     "dense": (
         dict(
-            dense=True,
+            traits=solvers.Traits(dense=True),
             interpolate=lambda self, theta, h, y0, y1, dense: y0,
             step=lambda self, field, t, h, y, memory: solvers.Step(y + h * field(t + h / 2, y + h / 2 * field(t, y))),
             order=2,
         ),
         r"between the steps \(`interpolate`\) `Broken` shows order [01]\.\d+ in place of 2",
     ),
-    "elementwise_dense without dense": (dict(elementwise_dense=True), "is True, but `dense` is not"),
+    "elementwise_dense without dense": (
+        dict(traits=solvers.Traits(elementwise_dense=True)),
+        "is True, but `dense` is not",
+    ),
     "elementwise_dense of no polynomial": (
         dict(
-            dense=True,
-            elementwise_dense=True,
+            traits=solvers.Traits(dense=True, elementwise_dense=True),
             interpolate=lambda self, theta, h, y0, y1, dense: y0 + jnp.sqrt(theta) * (y1 - y0),
         ),
         "is True, but `interpolate` is no polynomial",
     ),
     "elementwise_dense that mixes": (
         dict(
-            dense=True,
-            elementwise_dense=True,
+            traits=solvers.Traits(dense=True, elementwise_dense=True),
             interpolate=lambda self, theta, h, y0, y1, dense: y0 + theta * jnp.flip(y1 - y0),
         ),
         "is True, but `interpolate` mixes the numbers of a state",

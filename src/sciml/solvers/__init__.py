@@ -1,6 +1,6 @@
 """Methods for initial value problems, the argument `solver` of `sciml.solve`.
 
-- `AbstractStepper`: a one-step method of one's own, whose steps return a `Step`.
+- `AbstractStepper`: a one-step method of one's own, with its `Traits`, whose steps return a `Step`.
 - `Rodas5P`, `Rosenbrock23`: implicit methods for stiff and differential-algebraic equations; they are
   diffrax solvers too.
 - `BDF`: backward differentiation formulas of variable order, for stiff and differential-algebraic equations.
@@ -40,6 +40,7 @@ from .linear._preconditioners import (
     BlockJacobi as BlockJacobi,
     ShiftedInverse as ShiftedInverse,
 )
+from .methods._capabilities import Traits as Traits
 from .methods._stepper import AbstractStepper as AbstractStepper, Step as Step
 from .methods.around._switching import Switching as Switching
 from .methods.explicit._low_storage import CarpenterKennedy54 as CarpenterKennedy54, Williamson3 as Williamson3

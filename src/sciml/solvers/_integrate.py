@@ -130,13 +130,13 @@ class MemberProblem(NamedTuple):
     @property
     def transforms(self) -> bool:
         """Whether programs of a model take states to the loop's variables and back."""
-        return self.stepper.transforms_state and isinstance(self.field, SplitField)
+        return self.stepper.traits.transforms_state and isinstance(self.field, SplitField)
 
     def finish(self, start: "Start", y: Y) -> Y:
         """Returns a state of the loops in the model's variables."""
         if not self.transforms:
-            return self.stepper.finish(start.field, y)
-        return members_apart(lambda y, own: self.stepper.finish(self.field.bind(own), y))(y, start.operands)
+            return self.stepper.coordinates.finish(start.field, y)
+        return members_apart(lambda y, own: self.stepper.coordinates.finish(self.field.bind(own), y))(y, start.operands)
 
     def start(self, y0: Y) -> "Start":
         """Returns the state that the loops start from."""
@@ -144,13 +144,13 @@ class MemberProblem(NamedTuple):
         t0, y0, operands = promote((self.operands.t0, y0, self.operands.field))
         field = self.field.bind(operands)
         # JAX batches no program, as the condition of an event, where members are sharded by their type
-        apart = self.stepper.transforms_state and on_explicit_axes((t0, y0, operands))
+        apart = self.stepper.traits.transforms_state and on_explicit_axes((t0, y0, operands))
         if self.transforms or apart:
-            y0, found = members_apart(lambda t, y, own: self.stepper.prepare(self.field.bind(own), t, y))(
+            y0, found = members_apart(lambda t, y, own: self.stepper.coordinates.prepare(self.field.bind(own), t, y))(
                 t0, y0, operands
             )
         else:
-            y0, found = self.stepper.prepare(field, t0, y0)
+            y0, found = self.stepper.coordinates.prepare(field, t0, y0)
         if found is None:
             return Start(y0, None, field, operands)
         return Start(known(y0, found), jnp.asarray(found), field, operands)
@@ -192,7 +192,7 @@ def open_problem(
     else:
         direction = jnp.full_like(times.t0, 1 if plan.forwards else -1)
     dt = jax.tree.map(jnp.abs, times.dt)
-    field, operands = plan.stepper.close(model, times.t0, y0, args, direction * dt if equal else None)
+    field, operands = plan.stepper.coordinates.close(model, times.t0, y0, args, direction * dt if equal else None)
     if plan.coarse_times and field.reads_time:
         warn(_COARSE.format(dtype=times.t0.dtype))
     span = direction * times.span
@@ -308,7 +308,7 @@ def _packing(model: Callable, y0: Y, settings: Settings, resume: Resume | None) 
     assert plan.stepper is not None  # else diffrax runs the solve
     sees_leaves = plan.norm is not None or plan.admissible is not None or settings.hands_out or resume is not None
     kernels = settings.impl != XLA or settings.stencil_backend is not None
-    if sees_leaves or kernels or not plan.stepper.takes_packed or isinstance(model, ModelWithEvents):
+    if sees_leaves or kernels or not plan.stepper.traits.takes_packed or isinstance(model, ModelWithEvents):
         return None
     return packing_of(y0)
 
@@ -412,10 +412,10 @@ def _solution(
     method = problem.stepper
     if settings.adjoint.changes_method:
         method = settings.adjoint.method(method)
-    started = int(method.fsal) + (2 if times.dt is None else 0)
+    started = int(method.traits.fsal) + (2 if times.dt is None else 0)
     evaluations = _evaluations(method.evaluations, started, result.accepted + result.rejected)
     finish = partial(problem.finish, start)
-    if problem.stepper.transforms_state:
+    if problem.stepper.traits.transforms_state:
         ys = finish(ys) if ts is None else jax.vmap(finish)(ys)
     if settings.plan.admissible is not None:  # between steps the method interpolates
         ys = settings.plan.admissible.clipped(ys)

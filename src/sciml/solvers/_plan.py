@@ -164,7 +164,8 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
     if norm is not None and stepper is None:
         raise ValueError("`norm` is for solves that run in sciml's own loops, and diffrax runs this one.")
     counted = _count(request, interval, stepper, steps, ts, dtype)
-    if stepper is not None and stepper.cuts_fixed_steps and steps.control is None:  # there are more than are counted
+    if stepper is not None and stepper.traits.cuts_fixed_steps and steps.control is None:
+        # there are more than are counted
         limit = counted.limit if request.max_steps is not None else 2 * counted.limit
         counted = _Counted(None, False, False, counted.step, limit)
     plan = Plan(
@@ -208,16 +209,16 @@ def plan_events(plan: Plan, events: GivenEvents, adjoint: AbstractAdjoint) -> Pl
             "`events` are for solves that run in sciml's own loops; diffrax runs this one, for its `solver`, "
             "`stepsize_controller` or `saveat`."
         )
-    if not stepper.takes_events:
-        raise ValueError(f"`events` are not for `solver={type(stepper).__name__}()`: look for them in what is saved.")
-    knows_within = stepper.dense or stepper.knows_within
-    if not knows_within and (stepper.transforms_state or not stepper.field_is_rate):
+    traits = stepper.traits
+    if not (traits.dense or traits.knows_within) and (traits.transforms_state or not traits.field_is_rate):
         raise ValueError(
             f"`events` need the solution within a step, and {type(stepper).__name__} does not interpolate. Take a "
             "method such as `diffrax.Tsit5()` or `sciml.solvers.Rodas5P()`."
         )
     fewer: dict[str, Any] = dict(steps=None, count=None, tail=False, equal=False)
-    return dataclasses.replace(plan, stepper=WithEvents(stepper.for_events(), events.layout), **fewer)
+    for_events = stepper.hooks.for_events
+    stepper = stepper if for_events is None else for_events()
+    return dataclasses.replace(plan, stepper=WithEvents(stepper, events.layout), **fewer)
 
 
 def _within(
@@ -228,12 +229,13 @@ def _within(
     Raises:
         ValueError: If the method works in other variables than the state's.
     """
-    stepper = stepper.with_tolerances(steps.numbers)
-    if steps.control is None:
-        stepper = stepper.for_fixed_steps()
+    if stepper.hooks.with_tolerances is not None:
+        stepper = stepper.hooks.with_tolerances(steps.numbers)
+    if steps.control is None and stepper.hooks.for_fixed_steps is not None:
+        stepper = stepper.hooks.for_fixed_steps()
     if invariants is None and admissible is None:
         return stepper
-    if stepper.transforms_state:
+    if stepper.traits.transforms_state:
         raise ValueError(
             "`positive`, `domain` and `project` are for methods that step the state itself, but "
             f"{type(stepper).__name__} steps a transform of it. Take a method such as `diffrax.Tsit5()` or "
@@ -291,7 +293,7 @@ def _rows(
     request: Request, stepper: AbstractStepper | None, counted: _Counted, saves: Any, dtype: Any
 ) -> SavedRows | None:
     """Returns what each step saves, where that is known when traced and the method interpolates by polynomials."""
-    if saves is None or counted.number is None or stepper is None or stepper.cuts_fixed_steps:
+    if saves is None or counted.number is None or stepper is None or stepper.traits.cuts_fixed_steps:
         return None
     polynomial = interpolation_of(stepper)
     if polynomial is None:
@@ -339,7 +341,7 @@ def no_error(request: Request, stepper: AbstractStepper) -> str:
         f"`solver={type(solver).__name__}()` estimates no error, so its steps are fixed: "
         f"{' and '.join(x for x in (leave, give) if x)}, or take a method that chooses them, such as `{other}`."
     )
-    if dt is None and stepper.stability is not None:
+    if dt is None and stepper.limits.stability() is not None:
         said += " Without these an explicit method takes a stable step where the model has `spectrum(t, y, args)`."
     return said
 
@@ -350,7 +352,7 @@ def following_waves(stepper: AbstractStepper | None, request: Request) -> Follow
     Raises:
         ValueError: If it is none whose steps waves limit.
     """
-    if stepper is None or not stepper.limited_by_waves:
+    if stepper is None or not stepper.limits.are_by_waves:
         raise ValueError(
             "`cfl` is for explicit and implicit-explicit methods, whose steps waves limit, but "
             f"`solver={type(request.solver).__name__}()` is none: take one such as `sciml.solvers.SSPRK33()`."
@@ -414,7 +416,7 @@ def _count_steps(span: float, dt: float, dtype: Any) -> tuple[int, bool]:
 
 def _between_steps(ts: Any, t0: Any, dt: float, stepper: AbstractStepper) -> bool:
     """Returns whether no step is cut short at a saved time."""
-    if stepper.dense:
+    if stepper.traits.dense:
         return True
     if not concrete(ts):
         return False

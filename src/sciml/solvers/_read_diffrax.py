@@ -36,9 +36,9 @@ def stepper_of(
         TypeError: If it is no solver.
     """
     if isinstance(solver, AbstractStepper):
-        if solver.dense and type(solver).interpolate is AbstractStepper.interpolate:
+        if solver.traits.dense and type(solver).interpolate is AbstractStepper.interpolate:
             raise TypeError(
-                f"`solver={type(solver).__name__}()` has `dense = True`, so it needs a method `interpolate`."
+                f"`solver={type(solver).__name__}()` has `Traits(dense=True)`, so it needs a method `interpolate`."
             )
         return with_history(within(solver))
     if not isinstance(solver, diffrax.AbstractSolver):

@@ -48,14 +48,14 @@ def stability(solver: diffrax.AbstractSolver) -> Stability | None:
         ```
     """
     stepper = stepper_of(solver, None)
-    return None if stepper is None else stepper.stability
+    return None if stepper is None else stepper.limits.stability()
 
 
 def limited_stepper(model: Any, y0: Y, request: Request) -> AbstractStepper | None:
     """Returns the method whose fixed steps the model's eigenvalues limit; None where no limit is known."""
     stepper = stepper_of(request.solver, y0)
-    stability = None if stepper is None else stepper.stability
-    if stepper is None or stability is None or not (stepper.says_spectrum or says_spectrum(model)):
+    stability = None if stepper is None else stepper.limits.stability()
+    if stepper is None or stability is None or not (stepper.limits.says_spectrum or says_spectrum(model)):
         return None
     alone = request.dt is None and not request.names_error_control and not stepper.has_error
     return stepper if request.fixed_steps or alone else None
@@ -88,7 +88,7 @@ def settle_step(
     """
     if stepper is None:
         return request, interval, None
-    stability, dt = stepper.stability, request.dt
+    stability, dt = stepper.limits.stability(), request.dt
     assert stability is not None  # the stepper is limited by it
     # as NumPy's: while JAX traces, its arrays would be tracers, of unknown value
     dtype = interval.t0.dtype
@@ -157,7 +157,7 @@ def longest_step(
     except Exception as error:
         explain(error)
         raise
-    found = stepper.spectrum(model, start, y0, args)
+    found = stepper.limits.spectrum(model, start, y0, args)
     return stability.longest_step(jnp.where(jnp.asarray(end) < start, -found, found)).astype(start.dtype)
 
 

@@ -1,7 +1,6 @@
 """Methods of several steps: two of Adams and Bashforth, whose memory is part of what is integrated."""
 
 import functools as ft
-from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -24,8 +23,7 @@ class AdamsBashforth2(solvers.AbstractStepper):
     order = 2
     evaluations = 1
     has_error = False
-    fsal = True
-    history = True
+    traits = solvers.Traits(fsal=True, history=True)
 
     def init(self, field, t, y):
         return field(t, y)
@@ -45,10 +43,8 @@ class Past(solvers.AbstractStepper):
     order = 2
     evaluations = 2
     has_error = True
-    error_order = 3  # of the difference of two methods of order two
-    fsal = True
-    history = True
-    dense = True
+    # the error is the difference of two methods of order two
+    traits = solvers.Traits(fsal=True, history=True, dense=True, error_order=3)
 
     def init(self, field, t, y):
         return field(t, y), jnp.zeros_like(t)
@@ -240,8 +236,6 @@ def test_a_state_of_several_arrays():
 
 def test_a_memory_of_integers_is_refused():
     class Counting(AdamsBashforth2):
-        history: ClassVar[bool] = True
-
         def init(self, field, t, y):
             return field(t, y), jnp.zeros((), jnp.int32)
 
@@ -249,10 +243,11 @@ def test_a_memory_of_integers_is_refused():
         sciml.solve(lambda t, y, args: -y, jnp.ones(2), t0=0.0, t1=1.0, dt=0.1, solver=Counting())
 
 
-@pytest.mark.parametrize("name", ["longest", "step_for_vjp"])
-def test_members_for_methods_without_a_history_are_refused(name):
-    method = type("Both", (AdamsBashforth2,), {name: lambda self, *args: None})
-    with pytest.raises(TypeError, match=f"Both has `history = True` and a `{name}` of its own"):
+@pytest.mark.parametrize("record, name", [("limits", "longest"), ("hooks", "step_for_vjp")])
+def test_members_for_methods_without_a_history_are_refused(record, name):
+    own = getattr(AdamsBashforth2, record)._replace(**{name: lambda *args: None})
+    method = type("Both", (AdamsBashforth2,), {record: own})
+    with pytest.raises(TypeError, match=rf"Both has `Traits\(history=True\)` and a `{name}` of its own"):
         sciml.solve(lambda t, y, args: -y, jnp.ones(2), t0=0.0, t1=1.0, dt=0.1, solver=method())
 
 

@@ -61,10 +61,17 @@ def test_an_error_that_is_missing():
 
 def test_dense_output_without_its_methods():
     class Other(Heun):
-        dense = True
+        traits = sciml.solvers.Traits(dense=True)
 
-    with pytest.raises(TypeError, match="`dense = True`, so it needs a method `interpolate`"):
+    with pytest.raises(TypeError, match="`Traits\\(dense=True\\)`, so it needs a method `interpolate`"):
         solve(Other())
+
+
+def test_members_that_the_loops_do_not_read_are_refused():
+    with pytest.raises(TypeError, match=r"`Other.dense` is a trait: write `traits = .*Traits\(dense=...\)`"):
+        type("Other", (Heun,), {"dense": True})
+    with pytest.raises(TypeError, match=r"`Other.longest` is read from `limits`: .*super\(\).limits._replace"):
+        type("Other", (Heun,), {"longest": lambda self, memory: 0.1})
 
 
 @pytest.mark.parametrize("adjoint", [sciml.adjoints.Gauss(), sciml.adjoints.Interpolating()])

@@ -1,6 +1,6 @@
 """Any diffrax solver as a one-step method of sciml's integration, for runs in segments."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import diffrax
 import equinox as eqx
@@ -12,6 +12,7 @@ from jaxtyping import PyTree
 
 from ..._types import RealScalarLike, Y
 from ...solvers.control._pid import Tolerances
+from ...solvers.methods._capabilities import Traits
 from ...solvers.methods._stepper import AbstractStepper, BoundField, Step
 
 
@@ -27,7 +28,6 @@ class DiffraxStepper(AbstractStepper):
         power_of_error: The power of the step size that its error estimate goes with.
     """
 
-    dense: ClassVar[bool] = True
     solver: diffrax.AbstractSolver = eqx.field(static=True)
     order: int = eqx.field(static=True)
     power_of_error: int = eqx.field(static=True)
@@ -35,9 +35,9 @@ class DiffraxStepper(AbstractStepper):
     evaluations: int = eqx.field(static=True, default=1)
 
     @property
-    def error_order(self) -> int:
-        """The power of the step size that the error estimate goes with."""
-        return self.power_of_error
+    def traits(self) -> Traits:
+        """It interpolates as the solver does."""
+        return Traits(dense=True, error_order=self.power_of_error)
 
     def init(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
         """Returns the solver's initial state."""

@@ -106,7 +106,7 @@ class SolveSegment(AbstractSegment):
     def states(self, inputs: Inputs, carry: Carry) -> PyTree:
         """Returns the state of every member, which a method may hold in other variables between its steps."""
         y = saved_part(carry.member.state.checkpoint.y)
-        if self.plan.stepper is None or not self.plan.stepper.transforms_state:
+        if self.plan.stepper is None or not self.plan.stepper.traits.transforms_state:
             return y
         return self._finish(inputs, carry.member)
 
@@ -115,7 +115,7 @@ class SolveSegment(AbstractSegment):
         def run(model, y0, args, member):
             problem, integrator = self._open(model, y0, args)
             y = saved_part(member.state.checkpoint.y)
-            return integrator.stepper.finish(integrator.bound(problem.operands), y)
+            return integrator.stepper.coordinates.finish(integrator.bound(problem.operands), y)
 
         return self._over(inputs, run, member)
 
@@ -159,7 +159,7 @@ class SolveSegment(AbstractSegment):
     def _open(self, model: Callable, y0: PyTree, args: PyTree) -> tuple[MemberProblem, Integrator]:
         stepper = self.plan.stepper
         assert stepper is not None  # `simulate` has found one
-        equal = self.plan.equal and (stepper.dense or not self.saves)  # a saved time may cut a step short
+        equal = self.plan.equal and (stepper.traits.dense or not self.saves)  # a saved time may cut a step short
         problem = open_problem(model, y0, args, self.times, self.tolerances, self.plan, equal)
         return problem, Integrator(problem.field, stepper, self.plan.control, self.saves > 0)
 
@@ -207,7 +207,7 @@ class SolveSegment(AbstractSegment):
         if self.saves:
             numbers = jnp.arange(targets.shape[0], dtype=jnp.int32)
             assert self.times.saves is not None  # there are saved times
-            ys = jax.vmap(partial(integrator.stepper.finish, integrator.bound(operands)))(saved)
+            ys = jax.vmap(partial(integrator.stepper.coordinates.finish, integrator.bound(operands)))(saved)
             if self.plan.admissible is not None:  # between steps the method interpolates
                 ys = self.plan.admissible.clipped(ys)
             ts = self.times.saves[jnp.minimum(index + numbers, self.saves - 1)]

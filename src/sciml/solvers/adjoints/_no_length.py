@@ -29,7 +29,7 @@ def with_rates_by_times(loop: AbstractLoop, operands: Operands, result: Result) 
         result: What it returned.
     """
     known = all(map(concrete, (operands.span, operands.t0, operands.saves)))
-    if known or not loop.integrator.stepper.field_is_rate:
+    if known or not loop.integrator.stepper.traits.field_is_rate:
         return result
     field = loop.integrator.field
     inputs = operands._replace(tolerances=None, dt=None, saves=None)

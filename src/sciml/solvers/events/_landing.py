@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from ..._types import Y
-from ..methods._stepper import AbstractStepper, Step
+from ..methods._stepper import AbstractStepper, Step, within_step
 from ._closed_events import BoundFieldWithEvents, Clock
 from ._event_state import Detection, derivatives_alone
 
@@ -187,7 +187,7 @@ class Attempt(NamedTuple):
     @classmethod
     def of(cls, base: AbstractStepper, field: BoundFieldWithEvents, t: Array, h: Array, y: Y, step: Step) -> "Attempt":
         """Returns an attempt."""
-        path = base.within(field.base, t, h, y, step)
+        path = within_step(base, field.base, t, h, y, step)
         return cls(base, field, t, h, y, step, path, field.clock)
 
     @property
@@ -202,7 +202,7 @@ class Attempt(NamedTuple):
 
     def shown(self, y: Y) -> Y:
         """Returns the model's state of one in the variables of the method; linear."""
-        return self.base.finish(self.field.base, y) if self.base.transforms_state else y
+        return self.base.coordinates.finish(self.field.base, y) if self.base.traits.transforms_state else y
 
     def conditions(self, place: Array) -> tuple[Array, ...]:
         """Returns the conditions at a place."""
@@ -257,14 +257,14 @@ def passing(attempt: Attempt, detection: Detection) -> Bool[Array, ""]:
     if not detection.sides:
         return found
     ends = [attempt.field.conditions(attempt.end, attempt.shown(attempt.step.y1))]
-    if attempt.base.jumps:
+    if attempt.base.traits.jumps:
         ends.append(attempt.conditions(jnp.ones_like(attempt.t)))
     between = [attempt.conditions(jnp.full_like(attempt.t, place)) for place in PLACES]
     start = attempt.field.conditions(attempt.t, attempt.shown(attempt.y))
     for number, side in enumerate(detection.sides):
         a, b, c, d = (values[number] for values in (start, *between, ends[-1]))
         signs = [b, c, *(values[number] for values in ends)]
-        if not (attempt.base.rough or attempt.field.booleans[number]):
+        if not (attempt.base.traits.rough or attempt.field.booleans[number]):
             signs += [18 * b - 5 * a - 9 * c + 2 * d, 18 * c - 5 * d - 9 * b + 2 * a]
         stays = functools.reduce(jnp.logical_and, [x * side > 0 for x in signs])
         found = found | ~stays
@@ -284,7 +284,7 @@ def landings(
     """
     if not directions:
         return []
-    if not attempt.base.jumps:
+    if not attempt.base.traits.jumps:
         return _crossings(attempt, detection, directions, due)
     # while a state waits for its next jump, a condition may pass by the time alone
     still = attempt._replace(step=attempt.step._replace(y1=attempt.path(jnp.ones_like(attempt.t))))
@@ -356,11 +356,11 @@ def _crossings(
         rounding = jnp.abs(slope) * (16 * resolution / size)
         zero = jax.lax.stop_gradient(jnp.maximum(_LEFT * scale, rounding))
         grazes = jnp.zeros((), bool) if boolean else _grazes(attempt, number, mine[0], jax.lax.stop_gradient(slope))
-        if attempt.base.rough:
+        if attempt.base.traits.rough:
             lands, delay = crossing.found, (crossing.place - 1) * attempt.h
         early = crossing.found & ~lands
         found.append(Landing(lands, early, crossing.place, delay, crossing.side, after, zero, grazes))
-    return _first_alone(found) if attempt.base.rough else found
+    return _first_alone(found) if attempt.base.traits.rough else found
 
 
 def cut_at_first(attempt: Attempt, found: list[Landing], stop: Array) -> Array:
@@ -446,7 +446,7 @@ def arrival(attempt: Attempt, delay: Array, first: list[Bool[Array, ""]]) -> Arr
     """
     place = 1 + delay / attempt.h
     y, rate = attempt.at(place)
-    if attempt.base.jumps:
+    if attempt.base.traits.jumps:
         y1, still = attempt.step.y1, attempt.path(jnp.ones_like(place))
         jumped = jnp.stack([jnp.any(a != b) for a, b in zip(jax.tree.leaves(y1), jax.tree.leaves(still))]).any()
         y = jax.tree.map(lambda a, b: jnp.where(jumped, a, b), y1, y)

@@ -58,7 +58,7 @@ BEYOND = 8
 
 def knows_rate(base: AbstractStepper) -> bool:
     """Returns whether the state of a method moves at a rate that is known."""
-    return base.knows_rate and not base.jumps and not base.rough
+    return base.traits.knows_rate and not base.traits.jumps and not base.traits.rough
 
 
 def beside(clock: Clock, t: Array, later: RealScalarLike) -> Array:
@@ -68,7 +68,7 @@ def beside(clock: Clock, t: Array, later: RealScalarLike) -> Array:
 
 def rate_beside(base: AbstractStepper, field: BoundFieldWithEvents, t: Array, y: Y, later: RealScalarLike) -> Y:
     """Returns the rate of a state strictly after or before a time; see `beside`."""
-    return base.rate(field.base, beside(field.clock, t, later), y)
+    return base.coordinates.rate(field.base, beside(field.clock, t, later), y)
 
 
 def advanced(y: Y, rate: Y, later: Array) -> Y:
@@ -88,7 +88,7 @@ def one_sided(attempt: Attempt) -> Attempt:
     there are those before an event and those after it.
     """
     base, field = attempt.base, attempt.field
-    if all(field.booleans) and base.field_is_rate or not knows_rate(base):
+    if all(field.booleans) and base.traits.field_is_rate or not knows_rate(base):
         return attempt
     if not may_jump(field.base, attempt.end, attempt.y):
         return attempt
@@ -101,12 +101,12 @@ def one_sided(attempt: Attempt) -> Attempt:
     def state(y: Y, change: Y, places: float) -> Y:
         """The state so many parts from the end, with algebraic variables that are consistent there."""
         there = on_line(y, change, places * part)
-        if base.field_is_rate:
+        if base.traits.field_is_rate:
             return there
-        return base.entered(field.base, attempt.end + places * part * h, there, there)[0]
+        return base.coordinates.after_event(field.base, attempt.end + places * part * h, there, there)[0]
 
     def rate(y: Y, places: float) -> Y:
-        found = base.rate(field.base, attempt.end + places * part * h, y)
+        found = base.coordinates.rate(field.base, attempt.end + places * part * h, y)
         return jax.tree.map(lambda r: r * h.astype(r.dtype), found)
 
     # on the chord, whose start is before the event whatever the last stages made of the path
@@ -125,7 +125,7 @@ def one_sided(attempt: Attempt) -> Attempt:
         return jnp.abs(beyond - before - change) > _CHANGE * jnp.abs(change) + least * size
 
     jump = jax.tree.map(jumps, before, change, beyond)
-    if not base.field_is_rate:  # algebraic variables jump themselves, and are at the end as before it
+    if not base.traits.field_is_rate:  # algebraic variables jump themselves, and are at the end as before it
         end = jax.tree.map(lambda a, b: 2 * a - b, near, far)
         step = jax.tree.map(jnp.subtract, near, far)
         jump = jax.tree.map(jnp.logical_or, jump, jax.tree.map(jumps, end, step, ahead))

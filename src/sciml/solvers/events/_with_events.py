@@ -10,7 +10,7 @@ repeats a step finds the same events, and derivatives of their times follow from
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,7 +22,8 @@ from ..._jax._branches import cond
 from ..._jax._vma import match
 from ..._status import Status
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
-from ..methods._stepper import AbstractStepper, BoundField, Step, measured_by_state
+from ..methods._capabilities import Coordinates, Hooks, Limits, Traits
+from ..methods._stepper import AbstractStepper, BoundField, Step, measured_by_state, step_for_vjp
 from ..methods.around._wrapped import AbstractWrappedStepper
 from ._closed_events import BoundFieldWithEvents, Clock, close_events
 from ._event import Layout, ModelWithEvents
@@ -56,34 +57,48 @@ class WithEvents(AbstractWrappedStepper):
     base: AbstractStepper
     layout: Layout = eqx.field(static=True)
 
-    transforms_state: ClassVar[bool] = True
-    elementwise_dense: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleMethodOverride]
+    @property
+    def traits(self) -> Traits:
+        """Its state is one with what is known of events; rates are those in the model's variables."""
+        of_base = self.base.traits
+        return super().traits._replace(
+            elementwise_dense=False,
+            batched_vjp=False,
+            transforms_state=True,
+            field_is_rate=of_base.field_is_rate and not of_base.transforms_state,
+            knows_rate=knows_rate(self.base),
+        )
+
+    @property
+    def limits(self) -> Limits:
+        """Those of the other, for its own field."""
+        return super().limits._replace(aligned=self.aligned, rest=self.rest)
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """A state with what is known of events."""
+        return Coordinates(self.close, self.starting_step, prepare=self.prepare, finish=self.finish, rate=self.rate)
+
+    @property
+    def hooks(self) -> Hooks:
+        """What happens at the end of a step, and steps in gradients."""
+        return super().hooks._replace(completed=self.completed, step_for_vjp=self.step_for_vjp)
 
     @property
     def evaluations(self) -> int:
         """How many it takes depends on the events."""
         return -1
 
-    @property
-    def batched_vjp(self) -> bool:
-        """Whether a step of many members is transposed as a whole."""
-        return False
-
-    @property
-    def field_is_rate(self) -> bool:
-        """Whether the vector field is the rate of the state, in the model's variables as in the method's."""
-        return self.base.field_is_rate and not self.base.transforms_state
-
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns model and events as what the steps need of them, with their operands."""
         assert isinstance(model, ModelWithEvents)
-        field, operands = self.base.close(model.model, t, y, args, h)
+        field, operands = self.base.coordinates.close(model.model, t, y, args, h)
         return close_events(field, operands, model, self.layout, t, y, args)
 
     def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
         """Returns the state to start from, with what is known of events; what is due at the start happens."""
         assert isinstance(field, BoundFieldWithEvents)
-        t, (y, found) = jnp.asarray(t), self.base.prepare(field.base, t, y)
+        t, (y, found) = jnp.asarray(t), self.base.coordinates.prepare(field.base, t, y)
         shown, clock = self._shown(field, y), field.clock
         passed = [clock.direction * (x - t) < -clock.resolution for x in clock.given]
         rows = tuple(jnp.sum(x).astype(t.dtype) for x in passed)
@@ -101,14 +116,14 @@ class WithEvents(AbstractWrappedStepper):
         record = EventRecord.blank(self.layout.kept, t, shown, self.layout.rates)
         for event in events:
             record = record.written(event)
-        if not self.base.transforms_state:
+        if not self.base.traits.transforms_state:
             y = moment.y
         elif self._changes:
             happened = _any(lands) if system is None else _any([*lands, events[-1].row >= 0])
             y = _where(happened, self._entered(field, t, y, moment.y), y)
         now, shift = moment.y, moment.t - t
         sides = map(jnp.sign, field.conditions(t, now))
-        rate = self.base.rate(field.base, t, y) if field.booleans and knows_rate(self.base) else None
+        rate = self.base.coordinates.rate(field.base, t, y) if field.booleans and knows_rate(self.base) else None
         away = self._sides_of(own, leaving(field, t, now, None if rate is None else self._shown(field, rate)))
         sides = tuple(jnp.where(side == 0, new, side) for side, new in zip(sides, away))
         detection = detection._replace(sides=sides)
@@ -124,11 +139,6 @@ class WithEvents(AbstractWrappedStepper):
         """Returns the model's state of what was saved."""
         return self._shown(field, y.y)
 
-    @property
-    def knows_rate(self) -> bool:
-        """Whether `rate` is the rate of what is saved."""
-        return knows_rate(self.base)
-
     def rate(self, field: BoundField, t: RealScalarLike, y: Y) -> Y:
         """Returns the rate of what is saved, strictly after the events of a time."""
         assert isinstance(field, BoundFieldWithEvents)
@@ -137,15 +147,15 @@ class WithEvents(AbstractWrappedStepper):
     def starting_step(self, *arguments: Any, **options: Any) -> Array:
         """Returns the size of a first step, positive."""
         field, t, y, *rest = arguments
-        return self.base.starting_step(_base(field), t, y.saved.y, *rest, **options)
+        return self.base.coordinates.starting_step(_base(field), t, y.saved.y, *rest, **options)
 
     def aligned(self, field: BoundField, t: RealScalarLike, h: Array) -> Array:
         """Returns the length of a step near one that error control chose."""
-        return self.base.aligned(_base(field), t, h)
+        return self.base.limits.aligned(_base(field), t, h)
 
     def rest(self, field: BoundField, t: RealScalarLike, h: Array) -> Array:
         """Returns the length of a fixed step: what is left of one that an event has cut."""
-        return self.base.rest(_base(field), t, h)
+        return self.base.limits.rest(_base(field), t, h)
 
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances a state from `t` to `t + h`, as if there were no events; see `completed`."""
@@ -153,7 +163,7 @@ class WithEvents(AbstractWrappedStepper):
 
     def step_for_vjp(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
         """Repeats a step such that JAX can differentiate it in reverse mode."""
-        return _without_events(y, self.base.step_for_vjp(_base(field), t, h, y.saved.y))
+        return _without_events(y, step_for_vjp(self.base, _base(field), t, h, y.saved.y))
 
     def completed(
         self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, step: Step, good: BoolScalarLike
@@ -204,7 +214,7 @@ class WithEvents(AbstractWrappedStepper):
         return y, self.base.empty_dense(y)
 
     def _shown(self, field: BoundField, y: Y) -> Y:
-        return self.base.finish(_base(field), y) if self.base.transforms_state else y
+        return self.base.coordinates.finish(_base(field), y) if self.base.traits.transforms_state else y
 
     def _entered(self, field: BoundFieldWithEvents, t: Array, y: Y, state: Y) -> Y:
         """Returns a state in the variables of the method, NaN where none is consistent with the equations.
@@ -215,7 +225,7 @@ class WithEvents(AbstractWrappedStepper):
             y: The state before the event, in these variables.
             state: The model's state after it.
         """
-        y, found = self.base.entered(field.base, t, y, state)
+        y, found = self.base.coordinates.after_event(field.base, t, y, state)
         return (
             y if found is None else _where(jnp.asarray(found), y, jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), y))
         )
@@ -241,7 +251,7 @@ class WithEvents(AbstractWrappedStepper):
         together = _any(due) if due else None
         found = landings(attempt, detection, self._of_events(self.layout.directions), together)
         again = _any(x.early for x in found)
-        if self.base.rough:  # what is due at the end has to wait for what comes before
+        if self.base.traits.rough:  # what is due at the end has to wait for what comes before
             due = tuple(x & ~_any(one.lands for one in found) for x in due)
         lands = [land & ~again for land in self._in_order([x.lands for x in found], due)]
         over = _any(land for land, ends in zip(lands, self.layout.ends) if ends)
@@ -293,7 +303,7 @@ class WithEvents(AbstractWrappedStepper):
             times = self._in_order(here.times, given)
             moment, changed, events, own = self._happen(field, moment, times, lands, grazes, detection, found)
             now, shown, y1 = moment.t, moment.y, here.y
-            if not self.base.transforms_state:
+            if not self.base.traits.transforms_state:
                 y1 = moment.y
             elif self._changes:
                 y1 = self._entered(field, now, y1, shown)
@@ -335,11 +345,11 @@ class WithEvents(AbstractWrappedStepper):
         if not knows_rate(base):
             return jnp.where(given, moment.t + beyond, moment.t), y, leaving(field, moment.t, moment.y, None)
         later = moment.t + beyond
-        if base.field_is_rate and not base.transforms_state:
+        if base.traits.field_is_rate and not base.traits.transforms_state:
             # a field that jumps where the state is, too, is to have jumped
             still = jax.lax.stop_gradient(jnp.where(moment.changed, jnp.zeros_like(beyond), beyond))
             y = advanced(y, jax.lax.stop_gradient(moment.rate), still)
-        rate = base.rate(field.base, later, y)
+        rate = base.coordinates.rate(field.base, later, y)
         away = leaving(field, moment.t, moment.y, self._shown(field, rate))
         # no step is left that would end at the time which the solve ends at, and not at that of the event
         last = (clock.direction * (clock.t1 - moment.t) <= 4 * clock.resolution) & ~over
@@ -375,8 +385,8 @@ class WithEvents(AbstractWrappedStepper):
         every_row = self._in_order([jnp.zeros_like(moment.t) for _ in field.booleans], detection.rows)
         booleans = self._in_order(field.booleans, [False for _ in detection.rows])
         timed = [x and not boolean for x, boolean in zip(self.layout.timed, booleans)]
-        moves = knows_rate(self.base) and not self.base.transforms_state
-        consistent = moves and not self.base.field_is_rate
+        moves = knows_rate(self.base) and not self.base.traits.transforms_state
+        consistent = moves and not self.base.traits.field_is_rate
         count, last, events, sides = detection.count, detection.last, [], None
         t, y, rate, taken, jumped = moment.t, moment.y, moment.rate, moment.taken, jnp.zeros((), bool)
         changed = moment.changed

@@ -52,7 +52,7 @@ def members_of(stepper: AbstractStepper, y0: PyTree = None) -> Callable[[Functio
         stepper: The method.
         y0: One member's state, where members may run one after another.
     """
-    if not stepper.elementwise:
+    if not stepper.traits.elementwise:
         return one_by_one
     large = sum(math.prod(x.shape) for x in jax.tree.leaves(y0)) >= choices().batching.one_by_one_from
     return sequential if large and default_platform() == "cpu" else over_lanes

@@ -41,7 +41,7 @@ def backend_of(request: KernelRequest, stepper: Any, adjoint: Any, schedule: str
     refused = None
     if stepper is None:
         refused = "diffrax runs this solve, for its `solver`, `stepsize_controller` or `saveat`"
-    elif not stepper.elementwise:
+    elif not stepper.traits.elementwise:
         refused = f"{type(stepper).__name__} transforms whole fields"
     elif schedule != "lockstep":
         refused = f"`schedule={schedule!r}` runs by XLA"

@@ -28,7 +28,7 @@ from ..._status import Status
 from ...kernels._backends import XLA, KernelRequest
 from ...kernels._lanes import Lanes, Unbatched, is_value
 from ...kernels.ensemble._member import Counted
-from ..methods._stepper import take_step
+from ..methods._stepper import step_for_vjp, take_step
 from ._abstract import AbstractLoop, FixedSteps
 from ._checkpoint_buffers import Buffers
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel
@@ -418,7 +418,7 @@ class FixedLoop(AbstractLoop):
 
     def _step_again(self, tail, y, diff, number, constant, weights):
         field, time, h = self._place(number, eqx.combine(diff, constant), tail)
-        step = self.integrator.stepper.step_for_vjp(field, time, h, y)
+        step = step_for_vjp(self.integrator.stepper, field, time, h, y)
         return step.y1, weighted(weights, y, step.y1, step.dense)
 
     def _pull_each(self, finite, bar, within, number, y, diff, constant, tail):

@@ -7,7 +7,7 @@ the rows of the lanes where it has.
 """
 
 import dataclasses
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from ...kernels._lanes import Lanes, Unbatched, is_value
 from ..events._closed_events import BoundFieldWithEvents
 from ..events._event_state import EventRecord, EventState, Happening, with_record
 from ..events._with_events import WithEvents
+from ..methods._capabilities import Hooks, Traits
 from ..methods._stepper import BoundField, Step
 from ..methods.around._wrapped import AbstractWrappedStepper
 from ._integrator import Integrator, Operands, State, StepRecord
@@ -78,7 +79,15 @@ class QuietSteps(AbstractWrappedStepper):
 
     base: WithEvents
 
-    transforms_state: ClassVar[bool] = True
+    @property
+    def traits(self) -> Traits:
+        """Those of the method."""
+        return super().traits._replace(transforms_state=True)
+
+    @property
+    def hooks(self) -> Hooks:
+        """What is known of events after a step without any."""
+        return super().hooks._replace(completed=self.completed)
 
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances a state from `t` to `t + h`, or says that this is to be left."""
@@ -127,7 +136,7 @@ def happenings(state: State) -> tuple[State, tuple[Happening, ...]]:
 
 def fewest(stepper: WithEvents) -> int:
     """Returns from how many lanes on the steps with events are gathered."""
-    return choices().events.gather_noisy_from if stepper.rough else choices().events.gather_from
+    return choices().events.gather_noisy_from if stepper.traits.rough else choices().events.gather_from
 
 
 def quiet_integrator(
@@ -137,7 +146,7 @@ def quiet_integrator(
     stepper, y = integrator.stepper, state.checkpoint.y
     if not isinstance(stepper, WithEvents) or lanes.count is None or lanes.count < fewest(stepper):
         return None
-    if default_platform() != "cpu" or stepper.base.jumps or stepper.base.evaluations <= 0:
+    if default_platform() != "cpu" or stepper.base.traits.jumps or stepper.base.evaluations <= 0:
         return None
     work = stepper.base.evaluations * work_of_field(integrator.field, y.saved.y, operands)
     if work > choices().events.step_work_at_most:
@@ -223,7 +232,7 @@ def _land(
     attempt = jax.jit(lambda state: few.carry(few.call(member, state, (operands, target))), inline=True)
     found = attempt(state)
     # on the line between both ends of a noisy step an event is found at once
-    for _ in range(0 if integrator.stepper.rough else choices().events.gather_tries - 1):
+    for _ in range(0 if integrator.stepper.traits.rough else choices().events.gather_tries - 1):
         found = few.carry(few.call(unless_done, found, attempt(found[0])))
     return found[:3]
 

@@ -29,7 +29,8 @@ from ..events._event_state import (
     stop_of,
     with_record,
 )
-from ..methods._stepper import AbstractStepper, Step, take_step
+from ..methods._stepper import AbstractStepper, Step, error_order_of, step_for_vjp, take_step
+from ..methods.around._wrapped import judged
 from ..terms._field import AbstractField
 from ._saved_rows import SavedRows
 
@@ -174,6 +175,48 @@ class StepRecord(NamedTuple):
     from_kept: Array | None = None
 
 
+class _Trial(NamedTuple):
+    """A step that is to be tried.
+
+    Attributes:
+        field: The vector field.
+        time: The time at its start.
+        h: The length, positive.
+        whole: What it would be without an event at a given time.
+        cut: Whether a fixed step only ends one that an event has cut; None where none is.
+        stops: Whether events may cut it at given times.
+        end: The time since t0 at which steps end: the span, or the next saved time.
+        last: Whether it ends there.
+    """
+
+    field: Any
+    time: Array
+    h: Array
+    whole: Array
+    cut: Array | None
+    stops: bool
+    end: Array
+    last: Array
+
+
+class _Verdict(NamedTuple):
+    """What becomes of a step.
+
+    Attributes:
+        good: Whether it is good enough.
+        accepted: Whether the member moves on: it is good, and need not be taken again up to an event.
+        next_h: The length of the next one.
+        errors: The scaled errors of the last accepted steps.
+        status: A code of `Status`.
+    """
+
+    good: Array
+    accepted: Array
+    next_h: Array
+    errors: tuple
+    status: Array
+
+
 class Integrator(eqx.Module):
     """How one member is advanced.
 
@@ -218,7 +261,7 @@ class Integrator(eqx.Module):
             h = operands.dt
         else:
             assert operands.tolerances is not None  # fixed steps have their size
-            h = self.stepper.starting_step(
+            h = self.stepper.coordinates.starting_step(
                 field, operands.t0, y0, operands.direction, operands.span, operands.tolerances, self.collective.norm
             )
         if self.control is not None and self.control.dtmax is not None:
@@ -273,115 +316,157 @@ class Integrator(eqx.Module):
 
     def _shorter(self, field: Any, time: Array, next_h: Array, h: Array) -> BoolScalarLike:
         """Returns whether a rejected step can be tried again; between neighbouring points of a path it cannot."""
-        shorter = self.stepper.aligned(field, time, next_h)
+        shorter = self.stepper.limits.aligned(field, time, next_h)
         return True if shorter is next_h else shorter < h
 
     def attempt_or_leave(self, state: State, operands: Operands, target: Array) -> tuple[State, StepRecord, Array]:
-        """Tries one step like `attempt`, and returns whether the method leaves it to another; see `Step.left`."""
-        active, left = self.pending(state, target), jnp.zeros((), bool)
-        elapsed, compensation, h, errors, y, status = state.checkpoint
-        eps = jnp.finfo(elapsed.dtype).eps
+        """Tries one step like `attempt`, and returns whether the method leaves it to another; see `Step.left`.
+
+        A step goes through four stages: how long it may be, the step itself, whether it is good and what comes next,
+        and the carry after it. A member that has reached `target`, or has failed, goes through all of them with the
+        others of its lanes: `active` is false, and what it carries stays as it is.
+        """
+        active = self.pending(state, target)
+        elapsed, compensation, _, _, y, _ = state.checkpoint
+        # where events have moved the time, `here` has the derivatives of that; `elapsed` alone is constant to them
         here = self.elapsed(elapsed, y, operands)
         field, time = self.bound(operands), self.time(here, operands)
-        # without dense output a step ends at every saved time
-        end = operands.span if self.stepper.dense else jnp.minimum(target, operands.span)
-        cuts = self.control is not None or self.stepper.cuts_fixed_steps
-        longest = self.stepper.longest(state.memory) if cuts else None
-        if longest is not None:
-            h = jnp.minimum(h, longest)
-        if self.control is not None:
-            h = self.stepper.aligned(field, time, h)
+        trial = self._trial(state, operands, target, field, time, here)
+        stepper, length = self._judged(operands), operands.direction * trial.h
+        step = take_step(stepper, field, time, length, y, state.memory)
+
+        error = None if self.control is None else self._error(step, y, operands)
+        # false for NaN: what is not finite is rejected, whatever the tolerances
+        good = self.collective.finite(saved_part(step.y1)) if error is None else error <= 1
+        left = jnp.zeros((), bool)
+        if step.left is not None:  # the step is good, but another loop takes it, with what may happen in it
+            left = active & good & step.left
+            active = active & ~left
+        if stepper.hooks.completed is not None:
+            step = stepper.hooks.completed(field, time, length, y, step, active & good)
+        if error is None:
+            verdict = self._verdict_of_fixed(state, step, active, good)
+        else:
+            verdict = self._verdict_by_error(state, operands, trial, step, error, active, good)
+        return *self._after(state, operands, trial, step, verdict, active), left
+
+    def _trial(self, state: State, operands: Operands, target: Array, field: Any, time: Array, here: Array) -> "_Trial":
+        """Returns how long the step to try is."""
+        _, compensation, h, _, y, _ = state.checkpoint
+        # without dense output a step ends at every saved time: nothing else knows the state there
+        end = operands.span if self.stepper.traits.dense else jnp.minimum(target, operands.span)
+        if self.control is not None or self.stepper.traits.cuts_fixed_steps:
+            longest = self.stepper.limits.longest(state.memory)
+            h = h if longest is None else jnp.minimum(h, longest)
+        if self.control is not None:  # the path of a noise has points, at which steps end
+            h = self.stepper.limits.aligned(field, time, h)
         cut, h = self._rest(field, time, h, y)
+        # the next event at a time that is given; the step that it cuts short says nothing against the whole one
         whole, stop = h, stop_of(y)
         if stop is not None:
             h = jnp.minimum(h, stop)
         h, last = up_to(end, here, compensation, h, operands.span)
-        stepper, length = self._judged(operands), operands.direction * h
-        step = take_step(stepper, field, time, length, y, state.memory)
+        return _Trial(field, time, h, whole, cut, stop is not None, end, last)
 
-        if self.control is None:
-            good = self.collective.finite(saved_part(step.y1))
-            if step.left is not None:
-                left = active & good & step.left
-                active = active & ~left
-            step = stepper.completed(field, time, length, y, step, active & good)
-            good = finite = good if step.again is None else good & self.collective.finite(saved_part(step.y1))
-            accepted = active & finite if step.again is None else active & finite & ~step.again
-            next_h = state.checkpoint.h
-            cause = cause_of(jnp.asarray(int(Status.nonfinite), jnp.int8), step)
-            status = jnp.where(active & ~finite, cause, status)
-        else:
-            error = self._error(step, y, operands)
-            good = error <= 1  # false for NaN
-            if step.left is not None:
-                left = active & good & step.left
-                active = active & ~left
-            step = stepper.completed(field, time, length, y, step, active & good)
-            accepted = active & good if step.again is None else active & good & ~step.again
-            factor = self.control.factor(error, errors, good, self.stepper.error_order)
-            next_h = h * (factor if step.factor is None else step.factor)
-            if not self.stepper.dense:  # a step cut short at a saved time says nothing against the one it was cut from
-                next_h = jnp.where(good & last, jnp.maximum(next_h, state.checkpoint.h), next_h)
-            if stop is not None:  # nor does one that ends at an event
-                next_h = jnp.where(good & (h < whole), jnp.maximum(next_h, state.checkpoint.h), next_h)
-            if self.control.dtmax is not None:
-                next_h = jnp.minimum(next_h, self.control.dtmax)
-            if step.again is not None:
-                next_h = jnp.where(good & step.again, state.checkpoint.h, next_h)
-            errors = self.control.remember(error, errors, accepted)
-            # a shorter step would vanish in the rounding of the elapsed time; near the start the span counts instead
-            smallest = eps * jnp.maximum(elapsed, 1e-12 * operands.span)
-            if self.control.dtmin is not None:
-                smallest = jnp.maximum(smallest, self.control.dtmin)
-            cause = jnp.where(jnp.isfinite(error), int(Status.step_too_small), int(Status.nonfinite))
-            cause = cause_of(cause.astype(jnp.int8), step)
-            # a length of NaN, for which a shorter one is as bad, ends it, too
-            retried = (next_h >= smallest) & self._shorter(field, time, next_h, h)
-            status = jnp.where(active & ~good & ~retried, cause, status)
+    def _verdict_of_fixed(self, state: State, step: Step, active: Array, good: Array) -> "_Verdict":
+        """Returns what becomes of a step of given length: one that is not finite ends the integration."""
+        if step.again is not None:  # what happens at the end of the step may have made it infinite
+            good = good & self.collective.finite(saved_part(step.y1))
+        # a step that is to be taken again, up to an event, is no failure
+        accepted = active & good if step.again is None else active & good & ~step.again
+        cause = cause_of(jnp.asarray(int(Status.nonfinite), jnp.int8), step)
+        status = jnp.where(active & ~good, cause, state.checkpoint.status)
+        return _Verdict(good, accepted, state.checkpoint.h, state.checkpoint.errors, status)
+
+    def _verdict_by_error(
+        self,
+        state: State,
+        operands: Operands,
+        trial: "_Trial",
+        step: Step,
+        error: Array,
+        active: Array,
+        good: Array,
+    ) -> "_Verdict":
+        """Returns what becomes of a step whose error says whether it is good, and how long the next one is."""
+        assert self.control is not None
+        elapsed, _, tried, errors, _, status = state.checkpoint
+        accepted = active & good if step.again is None else active & good & ~step.again
+        factor = self.control.factor(error, errors, good, error_order_of(self.stepper))
+        next_h = trial.h * (factor if step.factor is None else step.factor)
+        if not self.stepper.traits.dense:  # a step cut short at a saved time does not shorten the next one
+            next_h = jnp.where(good & trial.last, jnp.maximum(next_h, tried), next_h)
+        if trial.stops:  # nor does one that ends at an event
+            next_h = jnp.where(good & (trial.h < trial.whole), jnp.maximum(next_h, tried), next_h)
+        if self.control.dtmax is not None:
+            next_h = jnp.minimum(next_h, self.control.dtmax)
+        if step.again is not None:  # up to the event by the length that was tried, which `stop_of` then cuts
+            next_h = jnp.where(good & step.again, tried, next_h)
+        errors = self.control.remember(error, errors, accepted)
+        # a shorter step would vanish in the rounding of the elapsed time; near the start the span counts instead
+        smallest = jnp.finfo(elapsed.dtype).eps * jnp.maximum(elapsed, 1e-12 * operands.span)
+        if self.control.dtmin is not None:
+            smallest = jnp.maximum(smallest, self.control.dtmin)
+        cause = jnp.where(jnp.isfinite(error), int(Status.step_too_small), int(Status.nonfinite))
+        cause = cause_of(cause.astype(jnp.int8), step)
+        # a length of NaN, for which a shorter one is as bad, ends it, too
+        retried = (next_h >= smallest) & self._shorter(trial.field, trial.time, next_h, trial.h)
+        status = jnp.where(active & ~good & ~retried, cause, status)
+        return _Verdict(good, accepted, next_h, errors, status)
+
+    def _after(
+        self, state: State, operands: Operands, trial: "_Trial", step: Step, verdict: "_Verdict", active: Array
+    ) -> tuple[State, StepRecord]:
+        """Returns the carry after a step, and the record by which a gradient repeats it."""
+        elapsed, compensation, h, _, y, _ = state.checkpoint
+        accepted, last, cut = verdict.accepted, trial.last, trial.cut
         # the end of a step that an event has cut does not depend on when that was
-        after = h if cut is None else jnp.where(cut, self.elapsed(h, y, operands), h)
+        after = trial.h if cut is None else jnp.where(cut, self.elapsed(trial.h, y, operands), trial.h)
         moved = after - compensation  # Kahan's sum: what rounding took from `elapsed` goes into the next step
         reached = elapsed + moved
         counts = (
             state.accepted + accepted.astype(jnp.int32),
             state.rejected + (active & ~accepted).astype(jnp.int32),
         )
-        ended = accepted & last & (end >= operands.span)  # if with the last step allowed, that is no failure
-        spent = (sum(counts) >= operands.max_steps) & ~ended & active & (status == 0)
-        status = jnp.where(spent, int(Status.max_steps_reached), status).astype(jnp.int8)
+        ended = accepted & last & (trial.end >= operands.span)  # if with the last step allowed, that is no failure
+        spent = (sum(counts) >= operands.max_steps) & ~ended & active & (verdict.status == 0)
+        status = jnp.where(spent, int(Status.max_steps_reached), verdict.status).astype(jnp.int8)
         if step.ends is not None:
             status = jnp.where(accepted & (step.ends != 0), step.ends, status).astype(jnp.int8)
-        arrived, delay = jnp.where(last, end, reached), moved_by_events(y, step.y1, operands.direction)
+        # the end is hit exactly, with no rounding; after events it moves with them
+        arrived, delay = jnp.where(last, trial.end, reached), moved_by_events(y, step.y1, operands.direction)
         arrived = arrived if delay is None else arrived + delay
-        moves = accepted if step.again is None else active & good
+        # a step to be taken again changes what is known of events, by which it is cut, though it is not accepted
+        moves = accepted if step.again is None else active & verdict.good
         y1 = joined(_where(moves, saved_part(step.y1), saved_part(y)), step.y1)  # of events they know whether it moves
         checkpoint = Checkpoint(
             elapsed=jnp.where(accepted, arrived, elapsed),
             compensation=jnp.where(
                 accepted, jnp.where(last, jnp.zeros_like(compensation), (reached - elapsed) - moved), compensation
             ),
-            h=jnp.where(active, next_h, state.checkpoint.h),
-            errors=errors,
+            h=jnp.where(active, verdict.next_h, h),
+            errors=verdict.errors,
             y=settled(y, y1, accepted & (last if cut is None else last | cut)),
             status=status,
         )
         dense = None
         if state.dense is not None:
-            dense = _where(accepted, Dense(elapsed, h, saved_part(y), step.dense), state.dense)
+            dense = _where(accepted, Dense(elapsed, trial.h, saved_part(y), step.dense), state.dense)
         memory = _where(accepted, step.memory, state.memory)
         kept, from_kept = state.kept, None
         if kept is not None:
-            kept, from_kept = kept.after(active & last & (end >= operands.span), accepted, checkpoint, memory)
-        return State(checkpoint, memory, dense, *counts, kept), StepRecord(elapsed, h, y, accepted, from_kept), left
+            kept, from_kept = kept.after(active & last & (trial.end >= operands.span), accepted, checkpoint, memory)
+        step_record = StepRecord(elapsed, trial.h, y, accepted, from_kept)
+        return State(checkpoint, memory, dense, *counts, kept), step_record
 
     def _rest(self, field: Any, time: Array, h: Any, y: Y) -> tuple[Array | None, Any]:
         """Returns whether a fixed step only ends one that an event has cut, None where that is whole, and its length.
 
         Such a step ends at a given time, whatever its start depends on.
         """
-        if self.control is not None or not self.stepper.rough or not isinstance(y, EventState):
+        if self.control is not None or not self.stepper.traits.rough or not isinstance(y, EventState):
             return None, h
-        rest = self.stepper.rest(field, time, h)
+        rest = self.stepper.limits.rest(field, time, h)
         return rest < h, rest
 
     def _error(self, step: Step, y: Y, operands: Operands) -> Array:
@@ -411,7 +496,7 @@ class Integrator(eqx.Module):
         if self.control is None:
             return self.stepper
         assert operands.tolerances is not None
-        return self.stepper.judged(Criterion(operands.tolerances, self.control, self.collective.norm))
+        return judged(self.stepper, Criterion(operands.tolerances, self.control, self.collective.norm))
 
     def replay(self, y: Y, operands: Operands, step_record: StepRecord) -> tuple[Y, Dense]:
         """Repeats an accepted step; only the last step's length depends on the end time."""
@@ -427,8 +512,9 @@ class Integrator(eqx.Module):
             cut = cut & ~last
             h = jnp.where(cut, h + (rest - jax.lax.stop_gradient(rest)), h)
         length = operands.direction * h
-        step = self.stepper.step_for_vjp(field, time, length, y)
-        step = self.stepper.completed(field, time, length, y, step, True)
+        step = step_for_vjp(self.stepper, field, time, length, y)
+        if self.stepper.hooks.completed is not None:
+            step = self.stepper.hooks.completed(field, time, length, y, step, True)
         y1 = step.y1 if cut is None else settled(y, step.y1, cut)
         return y1, Dense(elapsed, step_record.h, saved_part(y), step.dense)
 

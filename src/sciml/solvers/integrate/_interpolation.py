@@ -47,7 +47,7 @@ class StepPolynomial(NamedTuple):
 
 def interpolation_of(stepper: AbstractStepper) -> StepPolynomial | None:
     """Returns the interpolation of a method, or None where it is none of these."""
-    if not stepper.elementwise_dense:
+    if not stepper.traits.elementwise_dense:
         return None
     try:
         return _known(stepper)

@@ -31,13 +31,13 @@ def is_state(checkpoint: Checkpoint, dense: Dense, target: Array) -> Bool[Array,
 def knows_rate(integrator: Integrator) -> bool:
     """Returns whether the state moves at a rate that is known."""
     stepper = integrator.stepper
-    return stepper.knows_rate and not stepper.jumps and not stepper.rough
+    return stepper.traits.knows_rate and not stepper.traits.jumps and not stepper.traits.rough
 
 
 def rate_of(integrator: Integrator, y: Y, operands: Operands, target: Array) -> Y:
     """Returns the derivative of a saved state by elapsed time, after what happens at that time."""
     field, time = integrator.bound(operands), integrator.time(target, operands)
-    found = integrator.stepper.rate(field, time, y) if knows_rate(integrator) else field(time, y)
+    found = integrator.stepper.coordinates.rate(field, time, y) if knows_rate(integrator) else field(time, y)
     return jax.tree.map(lambda x: x * operands.direction.astype(x.dtype), found)
 
 
@@ -206,7 +206,7 @@ class LaneIntegrator(eqx.Module):
             y = with_own_time(self.integrator, saved_part(checkpoint.y), checkpoint, dense, operands, target)
             reached = target + jax.lax.stop_gradient(jnp.clip(target, 0, checkpoint.elapsed) - target)
             settled = rate_of(self.integrator, y, operands, reached)
-            if not self.integrator.stepper.dense:  # the state saved is the step's end
+            if not self.integrator.stepper.traits.dense:  # the state saved is the step's end
                 return settled
             theta = (target - dense.elapsed) / dense.h
             _, rate = jax.jvp(at, (theta,), (jnp.ones_like(theta),))

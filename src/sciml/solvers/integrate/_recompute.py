@@ -148,7 +148,7 @@ class Recomputation(NamedTuple):
 
     def _target(self, state: State) -> PyTree:
         """Returns the time to integrate to; for a method whose steps end at saved times, the next of them."""
-        if self.saves is None or self.stepping.integrator.stepper.dense:
+        if self.saves is None or self.stepping.integrator.stepper.traits.dense:
             return self._last
         return self.stepping.next_saved(state, self.saves, self._last)
 

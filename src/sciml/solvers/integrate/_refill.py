@@ -109,7 +109,7 @@ class RefillLoop(AbstractLoop):
             return loop
         # so few that every lane takes up many members and the last ones finish together
         width = min(lanes.count // table.members_of_lane, table.cache // (16 * state_bytes))
-        expensive = loop.integrator.stepper.use_full_budget(state_bytes)
+        expensive = loop.integrator.stepper.traits.is_costly(state_bytes)
         return RefillLoop(loop, 2 ** int(math.log2(max(width, table.lanes_at_least))), expensive)
 
     def forward_recorded(

@@ -36,7 +36,7 @@ def run_free(stepping: LaneIntegrator, y0: PyTree, operands: Operands, saves: Sa
         recorded: Whether steps are recorded, or read back.
     """
     stepper = stepping.integrator.stepper
-    if saves.times.shape[0] < 2 or stepping.integrator.collective.axes or not stepper.elementwise_dense:
+    if saves.times.shape[0] < 2 or stepping.integrator.collective.axes or not stepper.traits.elementwise_dense:
         return False
     numbers = sum(int(np.prod(x.shape)) for x in jax.tree.leaves(y0, is_leaf=is_value))
     work = max(1, stepper.evaluations) * work_of_field(stepping.integrator.field, y0, operands)

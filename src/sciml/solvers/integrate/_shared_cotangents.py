@@ -27,7 +27,8 @@ def has_shared_cotangents(lanes: Lanes | Unbatched, stepper: AbstractStepper, di
         stepper: The method.
         diff: The operands that are differentiated, lane values.
     """
-    if not isinstance(lanes, Lanes) or not lanes.shared_cotangents or lanes.count is None or not stepper.batched_vjp:
+    shares = isinstance(lanes, Lanes) and lanes.shared_cotangents and lanes.count is not None
+    if not shares or not stepper.traits.batched_vjp:
         return False
     return share_much(diff)
 

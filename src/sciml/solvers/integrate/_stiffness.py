@@ -32,7 +32,7 @@ _NEAR = 0.6
 
 def limit_of(integrator: Integrator) -> float | None:
     """Up to where a method is stable on the negative axis; None where no steps are chosen, or stability limits none."""
-    stability = integrator.stepper.stability
+    stability = integrator.stepper.limits.stability()
     if integrator.control is None or integrator.collective.axes or stability is None:
         return None
     return stability.real if 0 < stability.real < math.inf else None

@@ -94,7 +94,7 @@ class AdaptiveLoop(AbstractLoop):
             members = 1
         size = 2 * state_bytes * members * parts_of_members()
         slots = _power_of_two(min(budget.memory, table.zeroed_at_most) / size) // 2
-        if self.integrator.stepper.use_full_budget(state_bytes):
+        if self.integrator.stepper.traits.is_costly(state_bytes):
             most = table.expensive_records
             most *= 1 if most * size > table.zeroed_at_most else 2
             slots = max(slots, min(_power_of_two(budget.memory / size) // 2, most))
@@ -294,9 +294,9 @@ class AdaptiveLoop(AbstractLoop):
             return 1
         if isinstance(stepper, WithEvents):
             stepper = stepper.base
-            if stepper.jumps or recorded:
+            if stepper.traits.jumps or recorded:
                 return 1
-        if stepper.evaluations <= 0 or stepper.use_full_budget(0):
+        if stepper.evaluations <= 0 or stepper.traits.is_costly(0):
             return 1
         work = stepper.evaluations * work_of_field(self.integrator.field, y, operands)
         return 2 if work <= choices().loops.two_steps_work_at_most else 1

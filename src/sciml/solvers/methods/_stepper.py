@@ -8,14 +8,12 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Inexact, PyTree
+from jaxtyping import Array, PyTree
 
 from ..._structure_words import first_difference, structure_words
-from ..._types import Args, BoolScalarLike, IntScalarLike, RealScalarLike, Y
-from ..control._criterion import Criterion
-from ..control._pid import Norm, Tolerances, initial_step
-from ..control._stability import Stability, spectrum_of
-from ..terms._field import BoundField as BoundField, close_field
+from ..._types import BoolScalarLike, IntScalarLike, RealScalarLike, Y
+from ..terms._field import BoundField as BoundField
+from ._capabilities import Coordinates, Hooks, Limits, Traits, of_state
 
 
 class Step(NamedTuple):
@@ -34,6 +32,8 @@ class Step(NamedTuple):
         ends: The code of a `Status` with which the integration ends after it, or 0.
         converged: Whether the iterations for its systems converged; None where there were none. Where not, the step is
             tried again, too.
+        left: Whether the lane leaves the step to another loop, which has the program for what may happen in it, as
+            events; None where it leaves none. The loops' own methods say so, under `jax.vmap`.
         factor: By what to multiply the length for the next step, or for the next try, where the method says so itself;
             finite. None where the controller does, by the error.
 
@@ -57,8 +57,8 @@ class Step(NamedTuple):
     again: BoolScalarLike | None = None
     ends: IntScalarLike | None = None
     converged: BoolScalarLike | None = None
-    factor: RealScalarLike | None = None
     left: BoolScalarLike | None = None
+    factor: RealScalarLike | None = None
 
 
 class AbstractStepper(eqx.Module):
@@ -66,39 +66,25 @@ class AbstractStepper(eqx.Module):
 
     The loops run it for one member or over the lanes of many, with fixed steps or error control, and every adjoint
     differentiates it. A method of one's own writes four members: `order`, `evaluations`, `has_error` and `step`. Four
-    more make it better: `init` and `fsal` where a step reuses something of the one before, `interpolate` and
-    `empty_dense` (with `dense = True`) where it knows the solution within a step. All else has a default.
+    more make it better: `traits`, in which it says what else it is, `init` where a step reuses something of the one
+    before, and `interpolate` with `empty_dense`, and `Traits(dense=True)`, where it knows the solution within a step.
 
     `step` is a pure function of one member. `memory` is a PyTree of arrays of the same shapes in every step; when a
     gradient repeats a step from its state alone, `init` makes it anew. A method of several steps, whose memory cannot
-    be made from the state, says `history = True`: its memory, floating-point arrays, is then carried, recorded and
+    be made from the state, has `Traits(history=True)`: its memory, floating-point arrays, is then carried, recorded and
     differentiated with the state. `sciml.verify.check_stepper` checks all of it.
+
+    Three records are for methods that are more than that; each has the defaults of one that is not, of which such a
+    method changes some, as by `super().limits._replace(longest=self.longest)`.
 
     Attributes:
         order: The order of the method.
         evaluations: Evaluations of the vector field per step, for `Solution.stats`; -1 where it differs from step to
             step.
         has_error: Whether its steps estimate their error, as error control needs.
-        fsal: Whether `init` evaluates the vector field.
-        dense: Whether it interpolates within a step; where not, steps end at saved times.
-        elementwise_dense: Whether it interpolates each number of a state alone, `dense` being a tuple of trees like the
-            state; then members of an ensemble need not stop at saved times.
-        history: Whether a step depends on the steps before it, by the memory.
-        elementwise: Whether small states of many members run element by element; not where steps transform fields.
-        symmetric: Whether a step back from the end of a step returns to its start.
-        takes_packed: Whether it does the same to every number of a state, so that many small leaves may reach it as
-            one array.
-        batched_vjp: Whether a step of many members is transposed as a whole where they share what is large; not where
-            it solves systems or loops, which takes minutes to compile.
-        transforms_state: Whether the loop's variables are not the model's: `prepare` enters them, `finish` leaves.
-        rough: Whether its solution between steps is a line, and would be another with shorter steps: events are where
-            their conditions change sign on that line.
-        takes_events: Whether its steps may be cut short at events.
-        knows_within: Whether `within` knows the solution within a step where `interpolate` does not.
-        jumps: Whether its state stays what it is within a step and jumps at the end: events are at these jumps.
-        cuts_fixed_steps: Whether steps of one length, too, are no longer than `longest` says.
-        field_is_rate: Whether the vector field is the rate of the state; not where a mass matrix stands before that.
-        knows_rate: Whether `rate` is the rate of the state; by default where the vector field is.
+        traits: What else it is, a `Traits`.
+        limits: What limits the lengths of its steps: stability, and what it finds on the way.
+        hooks: What the loops ask of it at some steps: with events, in gradients, under tolerances.
 
     Example:
         ```python
@@ -125,43 +111,24 @@ class AbstractStepper(eqx.Module):
     order: eqx.AbstractVar[int]
     evaluations: eqx.AbstractVar[int]
     has_error: eqx.AbstractVar[bool]
-    dense: ClassVar[bool] = False
-    elementwise_dense: ClassVar[bool] = False
-    history: ClassVar[bool] = False
-    elementwise: ClassVar[bool] = True
-    symmetric: ClassVar[bool] = False
-    batched_vjp: ClassVar[bool] = False
-    takes_packed: ClassVar[bool] = False
-    transforms_state: ClassVar[bool] = False
-    takes_events: ClassVar[bool] = True
-    rough: ClassVar[bool] = False
-    knows_within: ClassVar[bool] = False
-    jumps: ClassVar[bool] = False
+    traits: ClassVar[Traits] = Traits()
+    limits: ClassVar[Limits] = Limits()
+    hooks: ClassVar[Hooks] = Hooks()
 
-    @property
-    def cuts_fixed_steps(self) -> bool:
-        """Whether steps of one length, too, are no longer than `longest` says."""
-        return False
-
-    @property
-    def field_is_rate(self) -> bool:
-        """Whether the vector field is the rate of the state."""
-        return True
-
-    @property
-    def knows_rate(self) -> bool:
-        """Whether `rate` is the rate of the state."""
-        return self.field_is_rate
-
-    def rate(self, field: BoundField, t: RealScalarLike, y: Y) -> Y:
-        """Returns the rate of a state in the loop's variables; by default the vector field.
-
-        Args:
-            field: The vector field.
-            t: The time.
-            y: The state.
-        """
-        return field(t, y)
+    def __init_subclass__(cls, **kwargs: Any):
+        super().__init_subclass__(**kwargs)
+        own = [name for name in Traits._fields if name in vars(cls)]
+        if own:  # what the loops do not read would be wrong in silence
+            raise TypeError(
+                f"`{cls.__name__}.{own[0]}` is a trait: write `traits = sciml.solvers.Traits({own[0]}=...)`."
+            )
+        for record, kind in (("limits", Limits), ("coordinates", Coordinates), ("hooks", Hooks)):
+            own = [name for name in kind._fields if name in vars(cls)]
+            if own and getattr(cls, record) is getattr(AbstractStepper, record):
+                raise TypeError(
+                    f"`{cls.__name__}.{own[0]}` is read from `{record}`: define a property `{record}` that returns "
+                    f"`super().{record}._replace({own[0]}=self.{own[0]})`."
+                )
 
     @abc.abstractmethod
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
@@ -174,16 +141,6 @@ class AbstractStepper(eqx.Module):
             y: The state.
             memory: From `init`, or from the step before.
         """
-
-    @property
-    def error_order(self) -> float:
-        """The power of the step size that the error estimate goes with; by default `order`."""
-        return self.order
-
-    @property
-    def fsal(self) -> bool:
-        """Whether `init` evaluates the vector field."""
-        return False
 
     def init(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
         """Returns the memory that a step from `(t, y)` starts with; by default none."""
@@ -199,178 +156,53 @@ class AbstractStepper(eqx.Module):
         del y
         return ()
 
-    def within(self, field: BoundField, t: Array, h: Array, y: Y, step: Step) -> Callable[[Array], Y]:
-        """Returns the solution within a step, a function of the place from 0 to 1, by which events are found.
-
-        What the method does not interpolate is by default a cubic by the slopes at both ends.
-
-        Args:
-            field: The vector field.
-            t: The time at the start of the step.
-            h: Its length.
-            y: The state at its start.
-            step: What the method made of it.
-        """
-        if self.dense:
-            return lambda place: self.interpolate(place, h, y, step.y1, step.dense)
-        first, last = field(t, y), field(t + h, step.y1)
-
-        def path(place: Array) -> Y:
-            def of_leaf(a, b, f, g):
-                x, r, length = (s.astype(a.dtype) for s in (place, 1 - place, h))
-                return r * a + x * b - x * r * ((r - x) * (b - a) + length * (x * g - r * f))
-
-            return jax.tree.map(of_leaf, y, step.y1, first, last)
-
-        return path
-
-    def entered(self, field: BoundField, t: RealScalarLike, y: Y, state: Y) -> tuple[Y, BoolScalarLike | None]:
-        """Returns the loop's state after an event has changed the model's, and whether there is one; see `prepare`.
-
-        Args:
-            field: The vector field.
-            t: The time of the event.
-            y: The loop's state before it.
-            state: The model's state after it.
-        """
-        del y
-        return self.prepare(field, t, state)
-
-    def completed(
-        self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, step: Step, good: BoolScalarLike
-    ) -> Step:
-        """Returns a step with what happens at its end, if it is good; by default as it is.
-
-        Args:
-            field: The vector field.
-            t: The time at the start of the step.
-            h: Its length.
-            y: The state at its start.
-            step: What `step` made of it.
-            good: Whether its error is small enough.
-        """
-        del field, t, h, y, good
-        return step
-
-    def for_events(self) -> "AbstractStepper":
-        """Returns the method as it is where its steps look for events."""
-        return self
-
-    def step_for_vjp(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
-        """Repeats a step such that JAX can differentiate it in reverse mode."""
-        return self.step(field, t, h, y, self.init(field, t, y))
-
     @property
-    def stability(self) -> Stability | None:
-        """For which steps times eigenvalues it is stable; None where none is too long, or it is not known."""
-        return None
+    def coordinates(self) -> Coordinates:
+        """In which variables it runs; by default those of the state."""
+        return of_state(self.order, self.evaluations)
 
-    @property
-    def limited_by_waves(self) -> bool:
-        """Whether steps that follow the fastest wave (`solve(cfl=...)`) make sense; by default if some are too long."""
-        return self.stability is not None
 
-    @property
-    def says_spectrum(self) -> bool:
-        """Whether it knows the eigenvalues of any model."""
-        return False
+def error_order_of(stepper: AbstractStepper) -> float:
+    """Returns the power of the step size that a method's error estimate goes with."""
+    given = stepper.traits.error_order
+    return stepper.order if given is None else given
 
-    def spectrum(self, model: Callable, t: Array, y: Y, args: Args) -> Inexact[Array, " eigenvalues"]:
-        """Returns the eigenvalues that limit its steps."""
-        return spectrum_of(model, t, y, args)
 
-    def use_full_budget(self, state_bytes: int) -> bool:
-        """Whether a step takes far longer than to set up the memory that it is recorded in."""
-        del state_bytes
-        return False
+def step_for_vjp(stepper: AbstractStepper, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
+    """Repeats a step such that JAX can differentiate it in reverse mode."""
+    own = stepper.hooks.step_for_vjp
+    return stepper.step(field, t, h, y, stepper.init(field, t, y)) if own is None else own(field, t, h, y)
 
-    def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
-        """Returns the model as what the steps need of it, with its operands.
 
-        Args:
-            model: The model.
-            t: The start time.
-            y: The initial state.
-            args: What the model takes beside time and state.
-            h: The length of all steps, signed, where that is known.
-        """
-        del h
-        return close_field(model, t, y, args, self.evaluations)
+def within_step(
+    stepper: AbstractStepper, field: BoundField, t: Array, h: Array, y: Y, step: Step
+) -> Callable[[Array], Y]:
+    """Returns the solution within a step, a function of the place from 0 to 1, by which events are found.
 
-    def with_tolerances(self, tolerances: tuple[float, float] | None) -> "AbstractStepper":
-        """Returns the method for steps of these relative and absolute tolerances; by default the same.
+    What the method does not interpolate is by default a cubic by the slopes at both ends.
 
-        Args:
-            tolerances: The smallest of each; None for fixed steps, or where they are traced.
-        """
-        del tolerances
-        return self
+    Args:
+        stepper: The method.
+        field: The vector field.
+        t: The time at the start of the step.
+        h: Its length.
+        y: The state at its start.
+        step: What the method made of it.
+    """
+    if stepper.hooks.within is not None:
+        return stepper.hooks.within(field, t, h, y, step)
+    if stepper.traits.dense:
+        return lambda place: stepper.interpolate(place, h, y, step.y1, step.dense)
+    first, last = field(t, y), field(t + h, step.y1)
 
-    def for_fixed_steps(self) -> "AbstractStepper":
-        """Returns the method for steps without error control; by default the same."""
-        return self
+    def path(place: Array) -> Y:
+        def of_leaf(a, b, f, g):
+            x, r, length = (s.astype(a.dtype) for s in (place, 1 - place, h))
+            return r * a + x * b - x * r * ((r - x) * (b - a) + length * (x * g - r * f))
 
-    def judged(self, criterion: Criterion) -> "AbstractStepper":
-        """Returns the method for one step under error control; by default the same.
+        return jax.tree.map(of_leaf, y, step.y1, first, last)
 
-        A method that chooses its order or ends its iterations by the tolerances holds the criterion. A gradient repeats
-        steps without it.
-
-        Args:
-            criterion: By what the error of the step will be judged.
-        """
-        del criterion
-        return self
-
-    def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
-        """Returns a state to start from, and whether one was found; None where every state will do."""
-        del field, t
-        return y, None
-
-    def finish(self, field: BoundField, y: Y) -> Y:
-        """Returns the state that one of the loop stands for; linear."""
-        del field
-        return y
-
-    def starting_step(
-        self,
-        field: BoundField,
-        t: Array,
-        y: Y,
-        direction: Array,
-        span: Array,
-        tolerances: Tolerances,
-        norm: Norm | None = None,
-    ) -> Array:
-        """Returns the size of a first step, positive."""
-        return initial_step(field, t, y, direction, span, tolerances, self.order, norm)
-
-    def aligned(self, field: BoundField, t: RealScalarLike, h: Array) -> Array:
-        """Returns the length of a step near one that error control chose, both positive; by default that."""
-        del field, t
-        return h
-
-    def rest(self, field: BoundField, t: RealScalarLike, h: Array) -> Array:
-        """Returns the length of a fixed step, positive: what is left of one that an event has cut, by default all."""
-        del field, t
-        return h
-
-    def at_rest(self, memory: PyTree, y1: Y, clipped: Y) -> PyTree:
-        """Returns the memory of a step at whose end some elements were set to zero; by default as it is.
-
-        What a method of several steps remembers of their way there would lead them on, below zero.
-
-        Args:
-            memory: The memory at the end of the step.
-            y1: The state at which the method arrived.
-            clipped: The state with these elements set to zero.
-        """
-        del y1, clipped
-        return memory
-
-    def longest(self, memory: PyTree) -> Array | None:
-        """Returns the longest step that the method can take with a memory, positive; None where any will do."""
-        del memory
+    return path
 
 
 def measured_by_state(step: Step, y: Y) -> tuple[Y, Y] | None:

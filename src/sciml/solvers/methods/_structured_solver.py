@@ -11,7 +11,7 @@ from jaxtyping import PyTree
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..terms._split_field import Functions, open_split_field
 from ._solver import AbstractSteppingSolver
-from ._stepper import AbstractStepper
+from ._stepper import AbstractStepper, error_order_of
 
 
 class AbstractStructuredStepper(AbstractStepper):
@@ -49,7 +49,7 @@ class AbstractStructuredSolver(AbstractSteppingSolver):
     def error_order(self, terms: PyTree) -> int:
         """Returns the power of the step size that the error estimate is proportional to."""
         del terms
-        return self.stepper(None).error_order
+        return error_order_of(self.stepper(None))
 
     def init(self, terms: PyTree, t0: RealScalarLike, t1: RealScalarLike, y0: Y, args: Args) -> None:
         """Returns no state."""
@@ -73,9 +73,9 @@ class AbstractStructuredSolver(AbstractSteppingSolver):
         t, h = direction * t0, direction * (t1 - t0)
         stepper = self.stepper(y0)
         field = open_split_field(model, args, stepper.functions(model, t, y0, args))
-        y, _ = stepper.prepare(field, t, y0)
+        y, _ = stepper.coordinates.prepare(field, t, y0)
         step = stepper.step(field, t, h, y, stepper.init(field, t, y))
-        y1 = stepper.finish(field, step.y1)
+        y1 = stepper.coordinates.finish(field, step.y1)
         error = step.error if step.measured is None else step.measured[0]
         return y1, error, dict(y0=y0, y1=y1), None, diffrax.RESULTS.successful
 

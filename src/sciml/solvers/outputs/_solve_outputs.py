@@ -162,7 +162,7 @@ def _pieces(model: Any, request: Request, y0: PyTree) -> int:
     depends: list[bool] = []
 
     def noted(stepper: AbstractStepper) -> AbstractStepper:
-        depends.append(stepper.history)
+        depends.append(stepper.traits.history)
         return stepper
 
     stepper_of(default_solver(model, request, y0), y0, noted)

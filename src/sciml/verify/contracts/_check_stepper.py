@@ -158,7 +158,7 @@ def _check_members(stepper: AbstractStepper, problem: Problem, name: str) -> Non
     check(isinstance(made, Step), f"`{name}.step` must return a `sciml.solvers.Step`, but returns {made}")
     check_same_arrays(made.y1, y, f"`{name}.step` must return `y1` like `y`")
     check_same_arrays(made.memory, memory, f"`{name}.step` must return `memory` like that of `init`")
-    if base.dense:
+    if base.traits.dense:
         check_same_arrays(made.dense, empty, f"`{name}.step` must return `dense` like `empty_dense`")
     check(
         (made.error is not None) == stepper.has_error,
@@ -171,10 +171,10 @@ def _check_members(stepper: AbstractStepper, problem: Problem, name: str) -> Non
 def _check_elementwise_dense(stepper: AbstractStepper, name: str) -> None:
     """Checks a promise that nobody else would notice to be broken: states at saved times would be wrong."""
     base = stepper.base if isinstance(stepper, WithHistory) else stepper
-    if not base.elementwise_dense:
+    if not base.traits.elementwise_dense:
         return
-    promise = f"`{name}.elementwise_dense` is True, but"
-    check(base.dense, f"{promise} `dense` is not")
+    promise = f"`{name}.traits.elementwise_dense` is True, but"
+    check(base.traits.dense, f"{promise} `dense` is not")
     found = interpolation_of(base)
     check(found is not None, f"{promise} `interpolate` is no polynomial in `theta` of a moderate degree")
     assert found is not None
@@ -190,9 +190,9 @@ def _check_elementwise_dense(stepper: AbstractStepper, name: str) -> None:
 
 def _started(stepper: AbstractStepper, model: Any, t: Any, h: Any, y: Any) -> tuple[Any, Any, Any]:
     """Returns vector field, state and memory before the first step."""
-    closed, operands = stepper.close(model, t, y, None, h)
+    closed, operands = stepper.coordinates.close(model, t, y, None, h)
     field = closed.bind(operands)
-    y, _ = stepper.prepare(field, t, y)
+    y, _ = stepper.coordinates.prepare(field, t, y)
     return field, y, stepper.init(field, t, y)
 
 
@@ -263,7 +263,7 @@ def _check_order(
 
     found = measured(forwards, lambda n: t1[None], "forwards in time", stepper.order)
     back = measured(backwards, lambda n: t0[None], "backwards in time", stepper.order)
-    if not stepper.dense:
+    if not stepper.traits.dense:
         return found, back, None
     order = stepper.order if dense_order is None else dense_order
     return found, back, measured(between, within, "between the steps (`interpolate`)", order)
@@ -325,7 +325,8 @@ def _check_gradients(
             if jax.tree.leaves(memory):  # one with `history` has it in the state
                 raise AssertionError(
                     f"{error} A gradient repeats each step from its state, with the memory that `init` makes of "
-                    "that: where the memory of the step before was another one, the method needs `history = True`."
+                    "that: where the memory of the step before was another one, the method needs "
+                    "`Traits(history=True)`."
                 ) from error
             raise
 

@@ -168,7 +168,7 @@ def _check(integrator: Integrator, operands: Operands, variant: Variant, rtol: A
             f"`adjoint={name}()` integrates an adjoint equation, which lacks the structure that the solver needs. "
             "Take `adjoint=sciml.adjoints.Checkpointed()`, or a Runge-Kutta method."
         )
-    if not variant.state and not integrator.stepper.dense:
+    if not variant.state and not integrator.stepper.traits.dense:
         raise TypeError(
             f"`adjoint={name}()` reads the solution between the steps, which {type(integrator.stepper).__name__} does "
             "not interpolate (`dense = False`). Take `adjoint=sciml.adjoints.Checkpointed()`."

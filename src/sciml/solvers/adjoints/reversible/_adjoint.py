@@ -257,7 +257,7 @@ class Reversible(AbstractAdjoint):
 
     def method(self, stepper: AbstractStepper) -> AbstractStepper:
         """Returns the reversible method of a Runge-Kutta method; a symmetric method is its own."""
-        if stepper.symmetric:
+        if stepper.traits.symmetric:
             return SymmetricStepper(stepper)
         if not isinstance(stepper, RungeKutta):
             raise TypeError(
@@ -303,7 +303,7 @@ def reversible_loop(adjoint: Reversible, loop: AbstractLoop, times: bool = False
     """
     stepper = adjoint.method(loop.integrator.stepper)
     integrator = eqx.tree_at(lambda m: m.stepper, loop.integrator, stepper)
-    if loop.fixed is None or (integrator.dense and not stepper.dense):  # whose steps end at saved times
+    if loop.fixed is None or (integrator.dense and not stepper.traits.dense):  # whose steps end at saved times
         return ReversibleAdaptiveLoop(integrator, loop.lanes, loop.max_steps, times)
     if integrator.dense:
         return ReversibleSavingLoop(integrator, loop.lanes, *loop.fixed, times)

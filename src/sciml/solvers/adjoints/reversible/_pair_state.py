@@ -1,11 +1,12 @@
 """Methods whose state is a pair of states, as the reversible loop runs them."""
 
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 from jaxtyping import PyTree
 
 from ...._types import Y
+from ...methods._capabilities import Traits
 from ...methods._stepper import AbstractStepper
 
 
@@ -23,7 +24,6 @@ class AbstractPairStepper(AbstractStepper):
         base: The method on states.
     """
 
-    dense: ClassVar[bool] = True
     base: eqx.AbstractVar[AbstractStepper]
 
     @property
@@ -32,19 +32,14 @@ class AbstractPairStepper(AbstractStepper):
         return self.base.order
 
     @property
-    def error_order(self) -> int:
-        """The power of the step size that the error estimate is proportional to."""
-        return self.base.error_order
+    def traits(self) -> Traits:
+        """It interpolates; no stage is used twice."""
+        return Traits(dense=True, error_order=self.base.traits.error_order)
 
     @property
     def has_error(self) -> bool:
         """Whether its steps estimate their error."""
         return self.base.has_error
-
-    @property
-    def fsal(self) -> bool:
-        """No stage is used twice."""
-        return False
 
     def empty_dense(self, y: Y) -> PyTree:
         """Returns the dense output of `base`, of zeros."""

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ...._types import RealScalarLike, Y
+from ...methods._capabilities import Traits
 from ...methods._stepper import AbstractStepper, BoundField, Step
 from ._pair_state import AbstractPairStepper, Pair
 
@@ -28,14 +29,14 @@ class SymmetricStepper(AbstractPairStepper):
     coupling: float = 1.0
 
     @property
-    def dense(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether the method interpolates within a step."""
-        return self.base.dense
+    def traits(self) -> Traits:
+        """It interpolates where the method does."""
+        return super().traits._replace(dense=self.base.traits.dense)
 
     @property
     def evaluations(self) -> int:
         """Evaluations of the vector field per step; the first is not kept from the step before."""
-        return self.base.evaluations + self.base.fsal
+        return self.base.evaluations + self.base.traits.fsal
 
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances a pair of one state twice from `t` to `t + h`."""

@@ -15,7 +15,7 @@ Source:
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -28,8 +28,9 @@ from ...._structure_words import first_difference, structure_words
 from ...._types import BoolScalarLike, RealScalarLike, Y
 from ...control._criterion import Criterion
 from ...control._pid import spread
-from .._stepper import AbstractStepper, BoundField, Step
-from ._wrapped import AbstractWrappedStepper
+from .._capabilities import Hooks
+from .._stepper import AbstractStepper, BoundField, Step, step_for_vjp
+from ._wrapped import AbstractWrappedStepper, judged
 
 
 @dataclass(frozen=True)
@@ -90,16 +91,20 @@ class Within(AbstractWrappedStepper):
     admissible: Admissible = eqx.field(static=True)
     rejects: bool = eqx.field(static=True)
     atol: PyTree | None = None
-    symmetric: ClassVar[bool] = False
+
+    @property
+    def hooks(self) -> Hooks:
+        """Those of the method, and steps in gradients."""
+        return super().hooks._replace(judged=self.judged, step_for_vjp=self.step_for_vjp)
 
     def judged(self, criterion: Criterion) -> "Within":
         """Returns the method for one step under error control."""
-        return dataclasses.replace(self, base=self.base.judged(criterion), atol=criterion.tolerances[1])
+        return dataclasses.replace(self, base=judged(self.base, criterion), atol=criterion.tolerances[1])
 
     @property
     def evaluations(self) -> int:
         """Evaluations of the vector field per step: where a step reuses the end of the last, it is evaluated there."""
-        return self.base.evaluations if self.base.evaluations < 0 else self.base.evaluations + self.base.fsal
+        return self.base.evaluations if self.base.evaluations < 0 else self.base.evaluations + self.base.traits.fsal
 
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`."""
@@ -107,7 +112,7 @@ class Within(AbstractWrappedStepper):
 
     def step_for_vjp(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
         """Repeats a step such that JAX can differentiate it in reverse mode."""
-        return self._within(field, t, h, y, self.base.step_for_vjp(field, t, h, y))
+        return self._within(field, t, h, y, step_for_vjp(self.base, field, t, h, y))
 
     def _within(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, step: Step) -> Step:
         y1 = self.admissible.clipped(step.y1)
@@ -115,10 +120,11 @@ class Within(AbstractWrappedStepper):
         if self.rejects:
             inside = inside & ~self.admissible.below(step.y1, self._tolerated(y, step.error))
         # a gradient makes the memory anew from the state, and so do its steps
-        again = self.base.fsal and not self.base.history
+        again = self.base.traits.fsal and not self.base.traits.history
         memory = self.base.init(field, t + h, y1) if again else step.memory
-        if self.base.history and step.error is not None:
-            memory = self.base.at_rest(memory, step.y1, _at_rest(step.y1, step.error))
+        at_rest = self.base.hooks.at_rest
+        if at_rest is not None and step.error is not None:
+            memory = at_rest(memory, step.y1, _at_rest(step.y1, step.error))
         factor = step.factor
         if factor is not None:  # what a method says itself of a step that it takes for a good one
             factor = jnp.where(inside, factor, jnp.minimum(factor, 0.5))

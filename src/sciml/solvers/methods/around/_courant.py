@@ -6,7 +6,8 @@ half the length. Each member of an ensemble has its own waves, and its own steps
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -16,7 +17,8 @@ from jaxtyping import Array, PyTree
 from ...._types import Args, BoolScalarLike, RealScalarLike, Y
 from ...control._pid import Control, Tolerances
 from ...terms._split_field import close_split_field
-from .._stepper import AbstractStepper, BoundField, Step
+from .._capabilities import Coordinates, Hooks, Limits
+from .._stepper import AbstractStepper, Step, step_for_vjp
 from .._structured_solver import AbstractStructuredStepper
 from ._wrapped import AbstractWrappedStepper
 
@@ -41,7 +43,21 @@ class FollowingWaves(AbstractWrappedStepper):
     base: AbstractStepper
     number: float = eqx.field(static=True)
     measures: bool = eqx.field(static=True)
-    symmetric: ClassVar[bool] = False
+
+    @property
+    def limits(self) -> Limits:
+        """Those of the method, and the fastest wave."""
+        return super().limits._replace(longest=self.longest)
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """Those of the method, with what the model says of its waves."""
+        return super().coordinates._replace(close=self.close, starting_step=self.starting_step)
+
+    @property
+    def hooks(self) -> Hooks:
+        """Those of the method: in gradients its steps are what they are."""
+        return super().hooks._replace(step_for_vjp=partial(step_for_vjp, self.base))
 
     @property
     def has_error(self) -> bool:
@@ -68,14 +84,16 @@ class FollowingWaves(AbstractWrappedStepper):
         inner, rate = memory
         moves = rate != 0
         longest = jnp.where(moves, self.number / jnp.where(moves, rate, jnp.ones_like(rate)), jnp.inf)
-        other = self.base.longest(inner)
+        other = self.base.limits.longest(inner)
         return longest if other is None else jnp.minimum(longest, other)
 
     def starting_step(self, *arguments: Any, **options: Any) -> Array:
         """Returns the size of a first step, positive."""
         field, t, y, _, span, *_ = arguments
         longest = jnp.minimum(self.longest(self.init(field, t, y)), span)
-        return jnp.minimum(longest, self.base.starting_step(*arguments, **options)) if self.measures else longest
+        if not self.measures:
+            return longest
+        return jnp.minimum(longest, self.base.coordinates.starting_step(*arguments, **options))
 
     def step(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`, or says that the state at its end may not be."""
@@ -94,10 +112,6 @@ class FollowingWaves(AbstractWrappedStepper):
             return step
         failure = jnp.where(finite & fine, jnp.zeros_like(rate), jnp.full_like(rate, jnp.nan))
         return step._replace(error=step.y1, measured=(failure, jnp.zeros_like(failure)))
-
-    def step_for_vjp(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
-        """Repeats a step such that JAX can differentiate it in reverse mode."""
-        return self.base.step_for_vjp(field, t, h, y)
 
 
 def _rate(model: Any, args: Args, t: Array, y: Y) -> Array:

@@ -6,7 +6,7 @@ discrete adjoint differentiates.
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ from ...control._pid import Norm, Tolerances
 from ...linear._structured_field import BoundStructuredField
 from ...terms._field import AbstractField
 from ...terms._split_field import SplitField
+from .._capabilities import Coordinates, Hooks, Traits, no_limit
 from .._stepper import AbstractStepper, BoundField, Step, measured_by_state
 from ._wrapped import AbstractWrappedStepper
 
@@ -81,17 +82,31 @@ class WithHistory(AbstractWrappedStepper):
     """A method of several steps as a one-step method of a `History`."""
 
     base: AbstractStepper
-    history: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleMethodOverride]
-    transforms_state: ClassVar[bool] = True
-    elementwise_dense: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    @property
+    def traits(self) -> Traits:
+        """Those of the method, whose history is part of the loop's state."""
+        return super().traits._replace(history=False, transforms_state=True, elementwise_dense=False)
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """A state with its history."""
+        return Coordinates(
+            self.close, self.starting_step, prepare=self.prepare, finish=self.finish, rate=self.base.coordinates.rate
+        )
+
+    @property
+    def hooks(self) -> Hooks:
+        """Those of the method, and steps in gradients."""
+        return super().hooks._replace(step_for_vjp=self.step_for_vjp)
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns the model as what the steps need of it, with its operands."""
-        field, operands = self.base.close(model, t, y, args, h)
+        field, operands = self.base.coordinates.close(model, t, y, args, h)
         if isinstance(field, SplitField):
             raise TypeError(
-                f"{type(self.base).__name__} has `history = True` and splits its model; methods of several steps take "
-                "a plain vector field."
+                f"{type(self.base).__name__} has `Traits(history=True)` and splits its model; methods of several steps "
+                "take a plain vector field."
             )
         return HistoryField(field), operands
 
@@ -101,13 +116,13 @@ class WithHistory(AbstractWrappedStepper):
         Raises:
             TypeError: If what it remembers is not floating-point.
         """
-        y, found = self.base.prepare(field, t, y)
+        y, found = self.base.coordinates.prepare(field, t, y)
         past = jax.tree.map(jnp.asarray, past_of(self.base.init(field, t, y)))
         wrong = [x.dtype.name for x in jax.tree.leaves(past) if not jnp.issubdtype(x.dtype, jnp.inexact)]
         if wrong:
             raise TypeError(
-                f"The memory of a method with `history = True` must be floating-point, since gradients go through it, "
-                f"but that of {type(self.base).__name__} holds {wrong[0]}."
+                "The memory of a method with `Traits(history=True)` must be floating-point, since gradients go through "
+                f"it, but that of {type(self.base).__name__} holds {wrong[0]}."
             )
         return History(y, past), found
 
@@ -117,7 +132,7 @@ class WithHistory(AbstractWrappedStepper):
 
     def finish(self, field: BoundField, y: Y) -> Y:
         """Returns the state alone."""
-        return self.base.finish(field, y.y)
+        return self.base.coordinates.finish(field, y.y)
 
     def starting_step(
         self,
@@ -130,7 +145,7 @@ class WithHistory(AbstractWrappedStepper):
         norm: Norm | None = None,
     ) -> Array:
         """Returns the size of a first step, positive."""
-        return self.base.starting_step(field, t, y.y, direction, span, tolerances, norm)
+        return self.base.coordinates.starting_step(field, t, y.y, direction, span, tolerances, norm)
 
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances a state with its history from `t` to `t + h`."""
@@ -159,15 +174,16 @@ def with_history(stepper: AbstractStepper) -> AbstractStepper:
     Raises:
         TypeError: If it has a history, and members that a one-step method of a `History` cannot have.
     """
-    if not stepper.history:
+    if not stepper.traits.history:
         return stepper
     inner = stepper
     while isinstance(inner, AbstractWrappedStepper):
         inner = inner.base
-    for name in ("step_for_vjp", "longest"):  # of the memory alone, and of the state without it
-        if getattr(type(inner), name) is not getattr(AbstractStepper, name):
-            raise TypeError(
-                f"{type(inner).__name__} has `history = True` and a `{name}` of its own, which is for methods whose "
-                "memory can be made from the state. Leave one of the two out."
-            )
+    # of the memory alone, and of the state without it
+    own = {"step_for_vjp": inner.hooks.step_for_vjp is not None, "longest": inner.limits.longest is not no_limit}
+    for name in (name for name, found in own.items() if found):
+        raise TypeError(
+            f"{type(inner).__name__} has `Traits(history=True)` and a `{name}` of its own, which is for methods whose "
+            "memory can be made from the state. Leave one of the two out."
+        )
     return WithHistory(stepper)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,6 +11,7 @@ from jaxtyping import Array, PyTree
 from ...._interfaces._conservation_law import AbstractConservationLaw
 from ...._types import Args, RealScalarLike, Y
 from ...terms._split_field import Functions, close_split_field
+from .._capabilities import Coordinates
 from .._stepper import AbstractStepper, Step
 from .._structured_solver import AbstractStructuredStepper
 from ..explicit._runge_kutta import RungeKutta
@@ -28,7 +29,11 @@ class OneExchange(AbstractWrappedStepper, AbstractStructuredStepper):
 
     base: AbstractStepper
     depth: int = eqx.field(static=True)
-    symmetric: ClassVar[bool] = False
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """The functions of the field on a block with its layers."""
+        return super().coordinates._replace(close=self.close)
 
     def functions(self, model: Callable, t: RealScalarLike, y: Y, args: Args) -> Functions:
         """Returns the field on a block, that on a block with its layers, and what fetches these."""
@@ -91,7 +96,7 @@ def with_one_exchange(model: Any, stepper: AbstractStepper | None, name: str) ->
     if not isinstance(model, AbstractConservationLaw) or getattr(model.volumes.sides, "exchange", "stage") != "step":
         return stepper
     base = stepper.base if isinstance(stepper, FollowingWaves) else stepper
-    if not isinstance(base, RungeKutta) or base.fsal:
+    if not isinstance(base, RungeKutta) or base.traits.fsal:
         raise ValueError(
             "`Domain(exchange='step')` takes explicit Runge-Kutta methods whose last stage is not the first of the "
             f"next step, such as `sciml.solvers.SSPRK33()`, but this solve is by {name}. `exchange='stage'` takes all."

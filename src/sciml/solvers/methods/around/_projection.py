@@ -9,7 +9,7 @@ Source:
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -20,8 +20,9 @@ from ...._checks import check_function_of_state
 from ...._jax._vma import match
 from ...._types import RealScalarLike, Y
 from ...linear._written_out import factorised, substituted
+from .._capabilities import Hooks
 from .._ravel import flattened, unflattened
-from .._stepper import AbstractStepper, BoundField, Step
+from .._stepper import AbstractStepper, BoundField, Step, step_for_vjp
 from ._wrapped import AbstractWrappedStepper
 
 _NEWTON_ITERATIONS = 2  # from a state within the local error of the surface, whose square is far below rounding
@@ -38,12 +39,16 @@ class Projected(AbstractWrappedStepper):
 
     base: AbstractStepper
     invariants: Callable[[Y], PyTree] = eqx.field(static=True)
-    symmetric: ClassVar[bool] = False
+
+    @property
+    def hooks(self) -> Hooks:
+        """Those of the method, and steps in gradients."""
+        return super().hooks._replace(step_for_vjp=self.step_for_vjp)
 
     @property
     def evaluations(self) -> int:
         """Evaluations of the vector field per step: where a step reuses the end of the last, it is evaluated there."""
-        return self.base.evaluations if self.base.evaluations < 0 else self.base.evaluations + self.base.fsal
+        return self.base.evaluations if self.base.evaluations < 0 else self.base.evaluations + self.base.traits.fsal
 
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`."""
@@ -51,11 +56,12 @@ class Projected(AbstractWrappedStepper):
 
     def step_for_vjp(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y) -> Step:
         """Repeats a step such that JAX can differentiate it in reverse mode."""
-        return self._projected(field, t, h, y, self.base.step_for_vjp(field, t, h, y))
+        return self._projected(field, t, h, y, step_for_vjp(self.base, field, t, h, y))
 
     def _projected(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, step: Step) -> Step:
         y1 = project(self.invariants, y, step.y1)
-        memory = self.base.init(field, t + h, y1) if self.base.fsal and not self.base.history else step.memory
+        again = self.base.traits.fsal and not self.base.traits.history
+        memory = self.base.init(field, t + h, y1) if again else step.memory
         return step._replace(y1=y1, memory=memory, error=_at_least(step.error, step.y1, y1))
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Array, PyTree, Real
 
 from ...._jax._branches import cond
 from ...._types import RealScalarLike, Y
+from .._capabilities import Traits
 from .._ravel import flattened, unflattened
 from .._stepper import AbstractStepper, BoundField, Step
 from ..explicit._runge_kutta import RungeKutta, from_diffrax
@@ -71,8 +72,7 @@ class Switching(AbstractStepper):
     order: ClassVar[int] = 5
     evaluations: ClassVar[int] = -1
     has_error: ClassVar[bool] = True
-    dense: ClassVar[bool] = True
-    history: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(dense=True, history=True)
 
     @property
     def _explicit(self) -> RungeKutta:

@@ -7,7 +7,7 @@ window of the last steps; gradients record it with the state, and go through it.
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,6 +21,7 @@ from ...._types import Args, RealScalarLike, Y
 from ...control._pid import Norm, Tolerances
 from ...terms._field import AbstractField, check_like, literals_as_arrays
 from ...terms._split_field import BoundSplitField, SplitField, close_split_field
+from .._capabilities import Coordinates, Hooks, Limits, Traits
 from .._stepper import AbstractStepper, Step, measured_by_state
 from ..around._wrapped import AbstractWrappedStepper
 
@@ -228,22 +229,33 @@ class MethodOfSteps(AbstractWrappedStepper):
     jumps_kept: int = eqx.field(static=True, default=0)
     history_jumps: bool = eqx.field(static=True, default=False)
 
-    transforms_state: ClassVar[bool] = True
-    elementwise_dense: ClassVar[bool] = False  # pyright: ignore[reportIncompatibleMethodOverride]
+    @property
+    def traits(self) -> Traits:
+        """Steps of one length end where a jump of the state comes back, too: no length divides these times."""
+        return super().traits._replace(
+            elementwise_dense=False,
+            batched_vjp=False,
+            transforms_state=True,
+            cuts_fixed_steps=self.jumps_kept > 0 or self.history_jumps,
+        )
 
     @property
-    def batched_vjp(self) -> bool:
-        """Whether a step of many members is transposed as a whole."""
-        return False
+    def limits(self) -> Limits:
+        """By the shortest delay, and jumps that come back; with delays the eigenvalues of a state say nothing."""
+        base = super().limits
+        return base._replace(stability=lambda: None, by_waves=base.are_by_waves, longest=self.longest)
 
     @property
-    def stability(self) -> None:
-        """With delays the eigenvalues of a state say nothing."""
+    def coordinates(self) -> Coordinates:
+        """A state with its past."""
+        return Coordinates(
+            self.close, self.starting_step, prepare=self.prepare, finish=self.finish, entered=self.entered
+        )
 
     @property
-    def cuts_fixed_steps(self) -> bool:
-        """Whether steps of one length end where a jump of the state comes back: no length divides these times."""
-        return self.jumps_kept > 0 or self.history_jumps
+    def hooks(self) -> Hooks:
+        """Steps in gradients, and a memory for jumps at events."""
+        return super().hooks._replace(step_for_vjp=self.step_for_vjp, for_events=self.for_events)
 
     def for_events(self) -> "MethodOfSteps":
         """Returns the method as it is with events: it remembers when the state has jumped."""
@@ -252,7 +264,7 @@ class MethodOfSteps(AbstractWrappedStepper):
     @property
     def evaluations(self) -> int:
         """Evaluations of the vector field per step."""
-        return self.base.evaluations + (1 if self.base.fsal else 2)
+        return self.base.evaluations + (1 if self.base.traits.fsal else 2)
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns the equation as closed functions, with their operands.
@@ -332,7 +344,7 @@ class MethodOfSteps(AbstractWrappedStepper):
         norm: Norm | None = None,
     ) -> Array:
         """Returns the size of a first step, no longer than the shortest delay."""
-        found = self.base.starting_step(field.before_all, t, y.y, direction, span, tolerances, norm)
+        found = self.base.coordinates.starting_step(field.before_all, t, y.y, direction, span, tolerances, norm)
         return jnp.minimum(found, jnp.min(field.delays))
 
     def step(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Any, memory: PyTree) -> Step:
@@ -350,8 +362,8 @@ class MethodOfSteps(AbstractWrappedStepper):
         self, field: Any, inside: Callable, t: RealScalarLike, h: RealScalarLike, y: Any, step: Step, memory: PyTree
     ) -> Step:
         end, delays, oldest = jnp.asarray(t + h), field.delays, y.past.times[0]
-        first = memory if self.base.fsal else field.after(y.past, t)(t, y.y)
-        last = step.memory if self.base.fsal else inside(end, step.y1)
+        first = memory if self.base.traits.fsal else field.after(y.past, t)(t, y.y)
+        last = step.memory if self.base.traits.fsal else inside(end, step.y1)
         past = y.past.then(end, y.y, step.y1, first, last)
         y1 = self._with_moved_start(field, past, y.jumps, end, step.y1, last)
         slack = _SLACK * jnp.finfo(end.dtype).eps * jnp.maximum(jnp.abs(end), jnp.abs(field.t0))

@@ -9,6 +9,7 @@ from jaxtyping import PyTree
 
 from ...._types import RealScalarLike, Y
 from ...control._stability import Stability, of_polynomial
+from .._capabilities import Limits, Traits
 from .._stepper import AbstractStepper, BoundField, Step
 
 
@@ -21,7 +22,7 @@ class AbstractLowStorage(AbstractStepper):
 
     shares: eqx.AbstractClassVar[tuple[tuple[float, float], ...]]
     has_error: ClassVar[bool] = False
-    batched_vjp: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(batched_vjp=True)
 
     @property
     def evaluations(self) -> int:
@@ -29,6 +30,10 @@ class AbstractLowStorage(AbstractStepper):
         return len(self.shares)
 
     @property
+    def limits(self) -> Limits:
+        """By its stability."""
+        return Limits(stability=self.stability)
+
     def stability(self) -> Stability:
         """For which steps times eigenvalues it is stable."""
         powers = [[1.0], [0.0]]  # the state and what is carried beside it, as polynomials in h times an eigenvalue

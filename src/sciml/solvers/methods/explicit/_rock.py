@@ -14,6 +14,7 @@ from jaxtyping import PyTree
 from ...._checks import check_count
 from ...._jax._vma import match
 from ...._types import RealScalarLike, Y
+from .._capabilities import Traits
 from .._stepper import Step
 from .._structured_solver import AbstractStructuredSolver
 from ._stabilised_rk import AbstractStabilised, check_radius, radius_at
@@ -72,18 +73,12 @@ class Rock(AbstractStabilised):
         order: The order of the method, two or four.
     """
 
-    elementwise: ClassVar[bool] = False
+    traits: ClassVar[Traits] = AbstractStabilised.traits._replace(elementwise=False)
     radius: float | Callable | None = eqx.field(static=True)
     most: int = eqx.field(static=True)
     order: int = eqx.field(static=True)
     has_error: bool = eqx.field(static=True, default=True)
     evaluations: int = eqx.field(static=True, default=-1)
-    fsal: bool = eqx.field(static=True, default=True)  # pyright: ignore[reportIncompatibleMethodOverride]
-
-    @property
-    def error_order(self) -> int:
-        """The power of the step size that the error estimate is proportional to."""
-        return self.order
 
     @property
     def _table(self) -> RockTable:

@@ -1,7 +1,7 @@
 """Explicit Runge-Kutta methods, from any diffrax solver that has a tableau."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import diffrax
 import equinox as eqx
@@ -16,6 +16,7 @@ from ...._jax._marks import chosen
 from ...._types import RealScalarLike, Y
 from ...control._stability import Stability, of_polynomial
 from ...terms._field import BoundFunction
+from .._capabilities import Limits, Traits
 from .._stepper import AbstractStepper, BoundField, Step
 
 
@@ -64,28 +65,19 @@ class RungeKutta(AbstractStepper):
     last_is_first: bool = eqx.field(static=True)
     interpolation: Any = eqx.field(static=True)
     order: int = eqx.field(static=True)
-    batched_vjp: ClassVar[bool] = True
-    takes_packed: ClassVar[bool] = True
 
     @property
-    def dense(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether it interpolates within a step."""
-        return self.interpolation is not None
+    def traits(self) -> Traits:
+        """By the tableau: whether the last stage is the first of the next step, and whether it interpolates."""
+        dense = self.interpolation is not None
+        return Traits(
+            fsal=self.last_is_first, dense=dense, elementwise_dense=dense, takes_packed=True, batched_vjp=True
+        )
 
     @property
-    def elementwise_dense(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether it interpolates each number of a state alone."""
-        return self.dense
-
-    @property
-    def fsal(self) -> bool:
-        """Whether the last stage is the first of the next step."""
-        return self.last_is_first
-
-    @property
-    def error_order(self) -> int:
-        """The power of the step size that the error estimate is proportional to."""
-        return self.order
+    def limits(self) -> Limits:
+        """By its stability."""
+        return Limits(stability=self.stability)
 
     @property
     def has_error(self) -> bool:
@@ -95,9 +87,8 @@ class RungeKutta(AbstractStepper):
     @property
     def evaluations(self) -> int:
         """Evaluations of the vector field per step."""
-        return len(self.weights) - self.fsal
+        return len(self.weights) - self.last_is_first
 
-    @property
     def stability(self) -> Stability:
         """For which steps times eigenvalues it is stable, from $R(z) = 1 + z b^T (1 - z A)^{-1} 1$."""
         stages = len(self.weights)
@@ -110,7 +101,7 @@ class RungeKutta(AbstractStepper):
 
     def init(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
         """Returns the first stage where a step reuses the last stage of the step before."""
-        return field(t, y) if self.fsal else None
+        return field(t, y) if self.last_is_first else None
 
     def empty_dense(self, y: Y) -> PyTree:
         """Returns stages of zero."""
@@ -122,16 +113,16 @@ class RungeKutta(AbstractStepper):
             with chosen("fields.stages_in_loop_from"):
                 stages, y1 = self._stages_in_loop(field, t, h, y, memory)
         else:
-            stages, y1 = [memory if self.fsal else field(t, y)], y
+            stages, y1 = [memory if self.last_is_first else field(t, y)], y
             for node, row in zip(self.nodes[1:], self.rows[1:]):
                 y1 = _weighted_sum(y, h, row, stages)
                 stages.append(field(t + node * h, y1))
-        if not self.fsal:  # otherwise the last stage was evaluated at the end of the step
+        if not self.last_is_first:  # otherwise the last stage was evaluated at the end of the step
             y1 = _weighted_sum(y, h, self.weights, stages)
         error = None
         if self.error_weights is not None:
             error = _weighted_sum(None, h, self.error_weights, stages)
-        return Step(y1, error, tuple(stages), stages[-1] if self.fsal else None)
+        return Step(y1, error, tuple(stages), stages[-1] if self.last_is_first else None)
 
     def _stages_in_loop(
         self, field: BoundFunction, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree
@@ -141,7 +132,7 @@ class RungeKutta(AbstractStepper):
         A sum goes over all stages, of which those to come are zero and have zero weights. Reverse mode keeps the state
         of a stage alone and evaluates it again, stage by stage.
         """
-        count, first = len(self.weights), int(self.fsal)
+        count, first = len(self.weights), int(self.last_is_first)
         matrix = np.array([(*row, *(0.0,) * (count - len(row))) for row in self.rows])
 
         def stacked(x: jax.Array, k: Any) -> jax.Array:
@@ -160,11 +151,11 @@ class RungeKutta(AbstractStepper):
             )
             found = evaluated(t + node.astype(jnp.result_type(t)) * h, at)
             put = lambda k, new: jax.lax.dynamic_update_index_in_dim(k, new, number, 0)  # noqa: E731
-            return (jax.tree.map(put, rows, found), at if self.fsal else None), None
+            return (jax.tree.map(put, rows, found), at if self.last_is_first else None), None
 
-        rows = jax.tree.map(stacked, y, memory) if self.fsal else jax.tree.map(lambda x: stacked(x, None), y)
+        rows = jax.tree.map(stacked, y, memory) if self.last_is_first else jax.tree.map(lambda x: stacked(x, None), y)
         xs = [jnp.arange(first, count), jnp.asarray(self.nodes[first:]), *map(jnp.asarray, matrix[first:].T)]
-        (rows, at), _ = scan(stage, (rows, y if self.fsal else None), xs, like=(field.operands, t, h, y))
+        (rows, at), _ = scan(stage, (rows, y if self.last_is_first else None), xs, like=(field.operands, t, h, y))
         return [jax.tree.map(lambda k, i=i: k[i], rows) for i in range(count)], at
 
     def increment(self, h: RealScalarLike, dense: Any) -> Y:

@@ -15,8 +15,9 @@ from ...._jax._loops import while_loop
 from ...._jax._vma import match
 from ...._types import Args, RealScalarLike, Y
 from ...control._spectral_radius import estimated_radius
-from ...control._stability import Stability, of_real_interval, spectrum_of
+from ...control._stability import of_real_interval, spectrum_of
 from ...terms._split_field import Functions, close_split_field
+from .._capabilities import Coordinates, Hooks, Limits, Traits
 from .._cubic import cubic
 from .._stepper import Step
 from .._structured_solver import AbstractStructuredStepper
@@ -68,7 +69,7 @@ class AbstractStabilised(AbstractStructuredStepper):
         radius: The spectral radius: a number, `radius(t, y, args)`, or None for what the model says, or an estimate.
     """
 
-    dense: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(fsal=True, dense=True)
     radius: eqx.AbstractVar[float | Callable | None]
 
     @property
@@ -104,14 +105,24 @@ class AbstractStabilised(AbstractStructuredStepper):
         }
 
     @property
-    def stability(self) -> Stability:
-        """For which steps times eigenvalues the largest number of stages is stable."""
-        return of_real_interval(self.reach)
+    def limits(self) -> Limits:
+        """By the largest number of stages and the spectral radius."""
+        return Limits(
+            stability=lambda: of_real_interval(self.reach),
+            says_spectrum=self.radius is not None,
+            spectrum=self.spectrum,
+            longest=self.longest,
+        )
 
     @property
-    def says_spectrum(self) -> bool:
-        """Whether the solver was given the spectral radius."""
-        return self.radius is not None
+    def coordinates(self) -> Coordinates:
+        """Those of the state, with its spectral radius."""
+        return super().coordinates._replace(close=self.close)
+
+    @property
+    def hooks(self) -> Hooks:
+        """Steps in gradients."""
+        return Hooks(step_for_vjp=self.step_for_vjp)
 
     def spectrum(self, model: Callable, t: Array, y: Y, args: Args) -> Array:
         """Returns the end of the spectrum, as the solver or the model says it."""
@@ -205,10 +216,9 @@ class Stabilised(AbstractStabilised):
     radius: float | Callable | None = eqx.field(static=True)
     most: int = eqx.field(static=True)
     order: int = eqx.field(static=True, default=2)
-    error_order: int = eqx.field(static=True, default=3)  # pyright: ignore[reportIncompatibleMethodOverride]
     has_error: bool = eqx.field(static=True, default=True)
     evaluations: int = eqx.field(static=True, default=-1)
-    fsal: bool = eqx.field(static=True, default=True)  # pyright: ignore[reportIncompatibleMethodOverride]
+    traits: ClassVar[Traits] = AbstractStabilised.traits._replace(error_order=3)
 
     @property
     def reach(self) -> float:

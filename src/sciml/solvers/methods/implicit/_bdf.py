@@ -21,6 +21,7 @@ from ...linear._choose import LinearChoice
 from ...linear._preconditioners import AbstractPreconditioner
 from ...linear._structure import AbstractStructure
 from ...linear._structured_field import StructuredField
+from .._capabilities import Coordinates, Hooks, Traits
 from .._ravel import elements_of, flattened, unflattened
 from .._stepper import AbstractStepper, BoundField, Step
 from ..around._history import HistoryMemory, joined, past_of, reused_of
@@ -298,42 +299,36 @@ class BDF(AbstractStepper):
 
     evaluations: ClassVar[int] = -1
     has_error: ClassVar[bool] = True
-    dense: ClassVar[bool] = True
-    elementwise_dense: ClassVar[bool] = True
-    history: ClassVar[bool] = True
+
+    @property
+    def traits(self) -> Traits:
+        """`init` evaluates the vector field where that is the rate, which it is not with a mass matrix."""
+        plain = self.mass is None
+        return Traits(fsal=plain, dense=True, elementwise_dense=True, history=True, field_is_rate=plain, costly="large")
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """Those of the state, consistent with a singular mass matrix."""
+        return Coordinates(self.close, self.starting_step, prepare=self.prepare, rate=self.rate)
+
+    @property
+    def hooks(self) -> Hooks:
+        """It chooses its order by the criterion, and begins otherwise where steps are fixed."""
+        return Hooks(at_rest=self.at_rest, for_fixed_steps=self.for_fixed_steps, judged=self.judged)
 
     @property
     def order(self) -> int:
         """The highest order."""
         return self.max_order
 
-    @property
-    def fsal(self) -> bool:
-        """Whether `init` evaluates the vector field: not where that is no rate."""
-        return self.mass is None
-
-    @property
-    def knows_rate(self) -> bool:
-        """Whether `rate` is the rate of the state: it divides by the mass matrix."""
-        return True
-
     def rate(self, field: BoundField, t: RealScalarLike, y: Y) -> Y:
         """Returns the rate of a state: the vector field, divided by the mass matrix; see `rate_with_mass`."""
         return rate_with_mass(field, t, y, self.mass_of(y))
 
     @property
-    def field_is_rate(self) -> bool:
-        """Whether there is no mass matrix."""
-        return self.mass is None
-
-    @property
     def linear(self) -> LinearChoice:
         """How its linear systems are to be solved."""
         return choice_of(self.linear_solver, self.preconditioner, "BDF", relative=True)
-
-    def use_full_budget(self, state_bytes: int) -> bool:
-        """Whether a step takes far longer than to set up its record."""
-        return state_bytes >= choices().checkpoints.expensive_from
 
     def for_fixed_steps(self) -> AbstractStepper:
         """Returns the method with a start of its own, which has no use for short steps of a low order."""
@@ -351,7 +346,7 @@ class BDF(AbstractStepper):
             TypeError: If the state is large and of half precision.
         """
         size = check_systems("BDF", y, self.mass)
-        field, operands = super().close(model, t, y, args, h)
+        field, operands = super().coordinates.close(model, t, y, args, h)
         if self.linear.solver is None and size <= choices().linear.small_at_most:
             return field, operands
         return StructuredField(field, self.structure(lambda t, y: model(t, y, args), t, y)), operands

@@ -15,6 +15,7 @@ from ...._types import Args, RealScalarLike, Y
 from ...linear._choose import LinearChoice, structure_of
 from ...linear._structure import AbstractStructure
 from ...linear._structured_field import BoundStructuredField, StructuredField
+from .._capabilities import Coordinates, Traits
 from .._ravel import flattened, unflattened
 from .._stepper import AbstractStepper, BoundField, Step
 from ._known_root import MOST_NEWTON, known_root
@@ -91,20 +92,22 @@ class AbstractCollocation(AbstractStepper):
     """
 
     method: eqx.AbstractClassVar[Collocation]
-    elementwise: ClassVar[bool] = False  # element by element its iterations take three times as long to compile
+    # element by element its iterations take three times as long to compile
+    traits: ClassVar[Traits] = Traits(elementwise=False, costly="large")
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """Those of the state, with the structures of its systems."""
+        return super().coordinates._replace(close=self.close)
 
     @property
     def linear(self) -> LinearChoice:
         """How its linear systems are to be solved."""
         return LinearChoice()
 
-    def use_full_budget(self, state_bytes: int) -> bool:
-        """Whether a step takes far longer than to set up its record."""
-        return state_bytes >= choices().checkpoints.expensive_from
-
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns the model as a field that knows the structures of its systems, with its operands."""
-        field, operands = super().close(model, t, y, args, h)
+        field, operands = super().coordinates.close(model, t, y, args, h)
         if self.linear.solver is None and sum(x.size for x in jax.tree.leaves(y)) <= choices().linear.small_at_most:
             return field, operands
         return StructuredField(field, self.structures(lambda t, y: model(t, y, args), t, y)), operands

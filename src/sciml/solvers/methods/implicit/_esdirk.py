@@ -22,6 +22,7 @@ from ...linear._choose import LinearChoice
 from ...linear._preconditioners import AbstractPreconditioner
 from ...linear._structure import AbstractStructure, DerivativeAlong
 from ...linear._structured_field import StructuredField
+from .._capabilities import Coordinates, Hooks, Traits
 from .._ravel import elements_of, flattened, unflattened
 from .._stepper import AbstractStepper, BoundField, Step
 from ._consistent_initial_values import consistent_start, rate_with_mass
@@ -253,13 +254,27 @@ class ESDIRK(AbstractStepper):
     tolerances: tuple[float, float] | None = eqx.field(default=None, static=True, kw_only=True, repr=False)
     evaluations: ClassVar[int] = -1
     has_error: ClassVar[bool] = True
-    dense: ClassVar[bool] = True
-    elementwise_dense: ClassVar[bool] = True
 
     @property
-    def elementwise(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether small states of many members run element by element; not with iterations, which compile for long."""
-        return self.linear_solver is None
+    def traits(self) -> Traits:
+        """With iterations, which compile for long, it does not run element by element."""
+        return Traits(
+            dense=True,
+            elementwise_dense=True,
+            elementwise=self.linear_solver is None,
+            field_is_rate=self.mass is None,
+            costly="large",
+        )
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """Those of the state, consistent with a singular mass matrix."""
+        return super().coordinates._replace(close=self.close, prepare=self.prepare, rate=self.rate)
+
+    @property
+    def hooks(self) -> Hooks:
+        """Tolerances say where its iterations end."""
+        return Hooks(with_tolerances=self.with_tolerances)
 
     @property
     def order(self) -> int:
@@ -271,23 +286,9 @@ class ESDIRK(AbstractStepper):
         """How its linear systems are to be solved."""
         return choice_of(self.linear_solver, self.preconditioner, "ESDIRK", relative=True)
 
-    @property
-    def knows_rate(self) -> bool:
-        """Whether `rate` is the rate of the state: it divides by the mass matrix."""
-        return True
-
     def rate(self, field: BoundField, t: RealScalarLike, y: Y) -> Y:
         """Returns the rate of a state: the vector field, divided by the mass matrix; see `rate_with_mass`."""
         return rate_with_mass(field, t, y, self._mass_of(y))
-
-    @property
-    def field_is_rate(self) -> bool:
-        """Whether there is no mass matrix."""
-        return self.mass is None
-
-    def use_full_budget(self, state_bytes: int) -> bool:
-        """Whether a step takes far longer than to set up its record."""
-        return state_bytes >= choices().checkpoints.expensive_from
 
     def with_tolerances(self, tolerances: tuple[float, float] | None) -> "ESDIRK":
         """Returns the method for steps of known tolerances, which say where its iterations end."""
@@ -301,7 +302,7 @@ class ESDIRK(AbstractStepper):
             TypeError: If the state is large and of half precision.
         """
         size = check_systems("ESDIRK", y, self.mass)
-        field, operands = super().close(model, t, y, args, h)
+        field, operands = super().coordinates.close(model, t, y, args, h)
         if self.linear.solver is None and size <= choices().linear.small_at_most:
             return field, operands
         return StructuredField(field, self._structure(lambda t, y: model(t, y, args), t, y)), operands

@@ -58,9 +58,7 @@ class ImplicitMidpoint(AbstractCollocation):
     order: ClassVar[int] = 2
     evaluations: ClassVar[int] = -1
     has_error: ClassVar[bool] = False
-    symmetric: ClassVar[bool] = True
-    dense: ClassVar[bool] = True
-    elementwise_dense: ClassVar[bool] = True
+    traits = AbstractCollocation.traits._replace(symmetric=True, dense=True, elementwise_dense=True)
     method: ClassVar[Collocation] = collocation((0.5,), ((0.5,),), (1.0,))
 
     @property
@@ -107,9 +105,7 @@ class GaussLegendre4(AbstractCollocation):
     order: ClassVar[int] = 4
     evaluations: ClassVar[int] = -1
     has_error: ClassVar[bool] = False
-    symmetric: ClassVar[bool] = True
-    dense: ClassVar[bool] = True
-    elementwise_dense: ClassVar[bool] = True
+    traits = AbstractCollocation.traits._replace(symmetric=True, dense=True, elementwise_dense=True)
     method: ClassVar[Collocation] = collocation(
         (1 / 2 - _THREE / 6, 1 / 2 + _THREE / 6),
         ((1 / 4, 1 / 4 - _THREE / 6), (1 / 4 + _THREE / 6, 1 / 4)),
@@ -171,7 +167,7 @@ class GaussLegendre6(AbstractCollocation):
     order: ClassVar[int] = 6
     evaluations: ClassVar[int] = -1
     has_error: ClassVar[bool] = False
-    symmetric: ClassVar[bool] = True
+    traits = AbstractCollocation.traits._replace(symmetric=True)
     method: ClassVar[Collocation] = collocation(
         (1 / 2 - _FIFTEEN / 10, 1 / 2, 1 / 2 + _FIFTEEN / 10),
         (

@@ -58,11 +58,9 @@ class Radau5(AbstractCollocation):
     linear_solver: lx.AbstractLinearSolver | None = solver_field()
     preconditioner: AbstractPreconditioner | None = preconditioner_field()
     order: ClassVar[int] = 5
-    error_order: ClassVar[int] = 4  # pyright: ignore[reportIncompatibleMethodOverride]
     evaluations: ClassVar[int] = -1
     has_error: ClassVar[bool] = True
-    dense: ClassVar[bool] = True
-    elementwise_dense: ClassVar[bool] = True
+    traits = AbstractCollocation.traits._replace(dense=True, elementwise_dense=True, error_order=4)
     method: ClassVar[Collocation] = collocation(
         _NODES,
         (

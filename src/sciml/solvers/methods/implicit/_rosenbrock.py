@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,6 +16,7 @@ from ...._types import Args, BoolScalarLike, RealScalarLike, Y
 from ...linear._choose import LinearChoice
 from ...linear._structure import AbstractStructure, DerivativeAlong
 from ...linear._structured_field import StructuredField
+from .._capabilities import Coordinates, Hooks, Traits
 from .._ravel import flattened, unflattened
 from .._stepper import AbstractStepper, BoundField, Step
 from ._consistent_initial_values import consistent_start, rate_with_mass
@@ -76,17 +77,32 @@ class Rosenbrock(AbstractStepper):
         linear: How linear systems are to be solved.
     """
 
-    dense: ClassVar[bool] = True
-    elementwise_dense: ClassVar[bool] = True
     tableau: Tableau = eqx.field(static=True)
     mass: Mass | None = eqx.field(static=True)
     has_error: bool = eqx.field(static=True, default=True)
     linear: LinearChoice = eqx.field(static=True, default=LinearChoice())
 
     @property
-    def elementwise(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether small states of many members run element by element; not with iterations, which compile for long."""
-        return self.linear.solver is None
+    def traits(self) -> Traits:
+        """With iterations, which compile for long, it does not run element by element."""
+        return Traits(
+            dense=True,
+            elementwise_dense=True,
+            elementwise=self.linear.solver is None,
+            field_is_rate=self.mass is None,
+            error_order=self.tableau.error_order,
+            costly="large",
+        )
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """Those of the state, consistent with a singular mass matrix."""
+        return super().coordinates._replace(close=self.close, prepare=self.prepare, rate=self.rate)
+
+    @property
+    def hooks(self) -> Hooks:
+        """Steps in gradients; and tolerances say how closely iterations have to solve."""
+        return Hooks(step_for_vjp=self.step_for_vjp, with_tolerances=self.with_tolerances)
 
     def with_tolerances(self, tolerances: tuple[float, float] | None) -> "Rosenbrock":
         """Returns the method for steps of known tolerances, which say how closely iterations have to solve."""
@@ -100,36 +116,17 @@ class Rosenbrock(AbstractStepper):
         return self.tableau.order
 
     @property
-    def error_order(self) -> int:
-        """The power of the step size that the error estimate is proportional to."""
-        return self.tableau.error_order
-
-    @property
     def evaluations(self) -> int:
         """Evaluations of the vector field per step, beside its linearisation."""
         return len(self.tableau.nodes)
-
-    def use_full_budget(self, state_bytes: int) -> bool:
-        """Whether a step takes far longer than to set up its record: from some eight unknowns on."""
-        return state_bytes >= choices().checkpoints.expensive_from
-
-    @property
-    def knows_rate(self) -> bool:
-        """Whether `rate` is the rate of the state: it divides by the mass matrix."""
-        return True
 
     def rate(self, field: BoundField, t: RealScalarLike, y: Y) -> Y:
         """Returns the rate of a state: the vector field, divided by the mass matrix; see `rate_with_mass`."""
         return rate_with_mass(field, t, y, self.mass)
 
-    @property
-    def field_is_rate(self) -> bool:
-        """Whether there is no mass matrix."""
-        return self.mass is None
-
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns the model as a field that knows the structure of its Jacobian, with its operands."""
-        field, operands = super().close(model, t, y, args, h)
+        field, operands = super().coordinates.close(model, t, y, args, h)
         small = sum(x.size for x in jax.tree.leaves(y)) <= choices().linear.small_at_most and not self.linear.by_library
         if self.linear.solver is None and small:
             return field, operands

@@ -22,6 +22,7 @@ from ...._types import Args, RealScalarLike
 from ...control._pid import Control, Norm, Tolerances
 from ...noise._random_bits import threefry
 from ...terms._split_field import close_split_field
+from .._capabilities import Coordinates, Hooks, Limits, Traits
 from .._stepper import AbstractStepper, Step
 
 
@@ -67,14 +68,27 @@ class AbstractReactionStepper(AbstractStepper):
     order: ClassVar[int] = 1
     evaluations: ClassVar[int] = 1
     has_error: ClassVar[bool] = True
-    transforms_state: ClassVar[bool] = True
-    knows_within: ClassVar[bool] = True
-    jumps: ClassVar[bool] = True
+    # nothing changes between reactions
+    traits: ClassVar[Traits] = Traits(
+        transforms_state=True, knows_within=True, jumps=True, field_is_rate=False, knows_rate=False
+    )
 
     @property
-    def field_is_rate(self) -> bool:
-        """Nothing changes between reactions."""
-        return False
+    def limits(self) -> Limits:
+        """By what comes next."""
+        return Limits(longest=self.longest)
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """Counts, with what comes next."""
+        return Coordinates(
+            self.close, self.starting_step, prepare=self.prepare, finish=self.finish, entered=self.entered
+        )
+
+    @property
+    def hooks(self) -> Hooks:
+        """It knows the state within a step."""
+        return Hooks(within=self.within)
 
     @abc.abstractmethod
     def plan(self, field: Any, t: RealScalarLike, counts: ReactionState) -> tuple[Array, Array]:

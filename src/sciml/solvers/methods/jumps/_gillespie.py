@@ -1,6 +1,6 @@
 """Gillespie's direct method: one reaction after another."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ class Gillespie(AbstractReactionStepper):
         ```
     """
 
-    dense: ClassVar[bool] = True
+    traits = AbstractReactionStepper.traits._replace(dense=True)
 
     def plan(self, field: Any, t: RealScalarLike, counts: ReactionState) -> tuple[Array, Array]:
         """Returns the time until the next reaction."""

@@ -12,6 +12,7 @@ from ...._interfaces._model import AbstractPartitioned
 from ...._types import Args, RealScalarLike, Y
 from ...control._stability import Stability, of_frequencies, spectrum_of
 from ...terms._split_field import Functions, close_split_field
+from .._capabilities import Coordinates, Limits, Traits
 from .._stepper import Step
 from .._structured_solver import AbstractStructuredSolver, AbstractStructuredStepper
 from ..split._modal import needs
@@ -26,11 +27,18 @@ class TakingTurns(AbstractStructuredStepper):
     order: int = eqx.field(static=True, default=2)
     evaluations: int = eqx.field(static=True, default=1)
     has_error: bool = eqx.field(static=True, default=False)
-    fsal: bool = eqx.field(static=True, default=True)  # pyright: ignore[reportIncompatibleMethodOverride]
-    symmetric: ClassVar[bool] = True
-    batched_vjp: ClassVar[bool] = True
+    traits: ClassVar[Traits] = Traits(fsal=True, symmetric=True, batched_vjp=True)
 
     @property
+    def limits(self) -> Limits:
+        """By its stability, for frequencies."""
+        return Limits(stability=self.stability, spectrum=self.spectrum)
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """Those of the state, with what drives and moves its halves."""
+        return super().coordinates._replace(close=self.close)
+
     def stability(self) -> Stability:
         """For which steps times frequencies it is stable: damping is for the moves."""
         return of_frequencies(2.0)

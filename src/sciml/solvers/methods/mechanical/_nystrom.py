@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,6 +12,7 @@ from jaxtyping import Array, PyTree
 
 from ...._types import Args, RealScalarLike, Y
 from ...terms._split_field import Functions, close_split_field
+from .._capabilities import Coordinates, Traits
 from .._stepper import Step
 from .._structured_solver import AbstractStructuredSolver, AbstractStructuredStepper
 from ._second_order import functions_of_second_order, halves, joined
@@ -60,8 +61,6 @@ class RungeKuttaNystrom(AbstractStructuredStepper):
     tableau: NystromTableau = eqx.field(static=True)
     name: str = eqx.field(static=True)
     has_error: bool = eqx.field(static=True, default=True)
-    fsal: bool = eqx.field(static=True, default=True)  # pyright: ignore[reportIncompatibleMethodOverride]
-    batched_vjp: ClassVar[bool] = True
 
     @property
     def order(self) -> int:
@@ -69,14 +68,15 @@ class RungeKuttaNystrom(AbstractStructuredStepper):
         return self.tableau.order
 
     @property
-    def error_order(self) -> int:
-        """The power of the step size that the error estimate is proportional to."""
-        return self.tableau.error_order
+    def traits(self) -> Traits:
+        """By the tableau: whether it interpolates, and the order of its error."""
+        dense = self.tableau.between is not None
+        return Traits(fsal=True, dense=dense, batched_vjp=True, error_order=self.tableau.error_order)
 
     @property
-    def dense(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether it interpolates within a step."""
-        return self.tableau.between is not None
+    def coordinates(self) -> Coordinates:
+        """Those of the state, with the acceleration."""
+        return super().coordinates._replace(close=self.close)
 
     @property
     def evaluations(self) -> int:
@@ -98,7 +98,7 @@ class RungeKuttaNystrom(AbstractStructuredStepper):
 
     def empty_dense(self, y: Y) -> PyTree:
         """Returns accelerations of zero, where it interpolates."""
-        return () if not self.dense else (jax.tree.map(jnp.zeros_like, halves(y)[1]),) * len(self.tableau.nodes)
+        return () if not self.traits.dense else (jax.tree.map(jnp.zeros_like, halves(y)[1]),) * len(self.tableau.nodes)
 
     def step(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances position and velocity from `t` to `t + h`."""
@@ -109,7 +109,7 @@ class RungeKuttaNystrom(AbstractStructuredStepper):
             stages.append(field["acceleration"](t + node * h, end))
         v1 = _sum(v, h, tableau.weights, stages)
         errors = (_sum(None, by, weights, stages) for by, weights in zip((h * h, h), tableau.errors))
-        return Step(joined(y, end, v1), joined(y, *errors), tuple(stages) if self.dense else (), stages[-1])
+        return Step(joined(y, end, v1), joined(y, *errors), tuple(stages) if self.traits.dense else (), stages[-1])
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns position and velocity at `t + theta * h`."""

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,6 +13,7 @@ from jaxtyping import Array, PyTree
 from ...._types import Args, RealScalarLike, Y
 from ...control._stability import Stability, of_growth
 from ...terms._split_field import Functions, close_split_field
+from .._capabilities import Coordinates, Limits, Traits
 from .._cubic import cubic
 from .._stepper import Step
 from .._structured_solver import AbstractStructuredSolver, AbstractStructuredStepper
@@ -40,26 +41,27 @@ class Verlet(AbstractStructuredStepper):
     order: int = eqx.field(static=True)
     name: str = eqx.field(static=True)
     has_error: bool = eqx.field(static=True, default=False)
-    fsal: bool = eqx.field(static=True, default=True)  # pyright: ignore[reportIncompatibleMethodOverride]
-    symmetric: ClassVar[bool] = True
-    batched_vjp: ClassVar[bool] = True
 
     @property
-    def dense(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether it interpolates within a step: cubic polynomials are as good as orders up to four."""
-        return self.order <= 4
+    def traits(self) -> Traits:
+        """It interpolates by cubic polynomials, which are as good as orders up to four."""
+        return Traits(fsal=True, dense=self.order <= 4, symmetric=True, batched_vjp=True)
 
     @property
-    def error_order(self) -> int:
-        """The order: there is no error estimate."""
-        return self.order
+    def limits(self) -> Limits:
+        """By its stability."""
+        return Limits(stability=self.stability)
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """Those of the state, with the acceleration."""
+        return super().coordinates._replace(close=self.close)
 
     @property
     def evaluations(self) -> int:
         """Evaluations of the acceleration per step."""
         return len(self.fractions)
 
-    @property
     def stability(self) -> Stability:
         """For which steps times frequencies it is stable."""
         return _stability(self.fractions)

@@ -2,7 +2,7 @@
 
 import functools as ft
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,6 +16,7 @@ from ...._jax._vma import match
 from ...._types import Args, BoolScalarLike, RealScalarLike, Y
 from ...control._pid import Norm, Tolerances, initial_step
 from ...terms._split_field import BoundSplitField, Functions, close_split_field
+from .._capabilities import Coordinates, Hooks, Limits, Traits
 from .._stepper import Step
 from .._structured_solver import AbstractStructuredStepper
 from ._modal import dtype_in, measured, modal_functions, modes_of, needs, starting_step, times
@@ -63,9 +64,26 @@ class ImplicitExplicit(AbstractStructuredStepper):
 
     tableau: Additive = eqx.field(static=True)
     name: str = eqx.field(static=True)
-    transforms_state: ClassVar[bool] = True
-    elementwise: ClassVar[bool] = False
-    knows_within: ClassVar[bool] = True
+
+    @property
+    def traits(self) -> Traits:
+        """It may run in modes, and its steps end at saved times."""
+        return Traits(elementwise=False, transforms_state=True, knows_within=True, error_order=self.tableau.error_order)
+
+    @property
+    def limits(self) -> Limits:
+        """By the waves of the rest, which is explicit."""
+        return Limits(by_waves=True)
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """The state, or its modes."""
+        return Coordinates(self.close, self.starting_step, prepare=self.prepare, finish=self.finish)
+
+    @property
+    def hooks(self) -> Hooks:
+        """It knows the solution within a step."""
+        return Hooks(within=self.within)
 
     @property
     def order(self) -> int:
@@ -73,19 +91,9 @@ class ImplicitExplicit(AbstractStructuredStepper):
         return self.tableau.order
 
     @property
-    def error_order(self) -> int:
-        """The power of the step size that the error estimate is proportional to."""
-        return self.tableau.error_order
-
-    @property
     def has_error(self) -> bool:
         """Whether its steps estimate their error."""
         return self.tableau.error is not None
-
-    @property
-    def limited_by_waves(self) -> bool:
-        """Whether steps that follow the fastest wave make sense: those of the rest, which is explicit."""
-        return True
 
     @property
     def evaluations(self) -> int:
@@ -139,11 +147,6 @@ class ImplicitExplicit(AbstractStructuredStepper):
         if _is_modal(field):
             return starting_step(field, t, y, direction, span, tolerances, self.order, norm)
         return initial_step(field["explicit"], t, y, direction, span, tolerances, self.order, norm)
-
-    def empty_dense(self, y: Y) -> PyTree:
-        """Returns nothing: steps end at saved times."""
-        del y
-        return ()
 
     def step(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`."""

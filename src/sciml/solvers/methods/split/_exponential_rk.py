@@ -1,7 +1,7 @@
 """Exponential Runge-Kutta steps: the linear part exactly, the rest by quadrature."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -13,6 +13,7 @@ from ...._interfaces._model import AbstractSemilinear, AbstractSplit
 from ...._types import Args, BoolScalarLike, RealScalarLike, Y
 from ...control._pid import Norm, Tolerances
 from ...terms._split_field import BoundSplitField, Functions, close_split_field, with_tables
+from .._capabilities import Coordinates, Hooks, Traits
 from .._stepper import Step
 from .._structured_solver import AbstractStructuredStepper
 from ._modal import dtype_in, measured, modal_functions, modes_of, needs, starting_step, times
@@ -64,20 +65,28 @@ class Exponential(AbstractStructuredStepper):
 
     scheme: Scheme = eqx.field(static=True)
     name: str = eqx.field(static=True)
-    fsal: bool = eqx.field(static=True, default=True)  # pyright: ignore[reportIncompatibleMethodOverride]
-    transforms_state: ClassVar[bool] = True
-    elementwise: ClassVar[bool] = False
-    knows_within: ClassVar[bool] = True
+
+    @property
+    def traits(self) -> Traits:
+        """It runs in modes, and its steps end at saved times."""
+        return Traits(
+            fsal=True, elementwise=False, transforms_state=True, knows_within=True, error_order=self.scheme.error_order
+        )
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """The modes of the state."""
+        return Coordinates(self.close, self.starting_step, prepare=self.prepare, finish=self.finish)
+
+    @property
+    def hooks(self) -> Hooks:
+        """It knows the solution within a step."""
+        return Hooks(within=self.within)
 
     @property
     def order(self) -> int:
         """The order of the method."""
         return self.scheme.order
-
-    @property
-    def error_order(self) -> int:
-        """The power of the step size that the error estimate is proportional to."""
-        return self.scheme.error_order
 
     @property
     def has_error(self) -> bool:
@@ -155,11 +164,6 @@ class Exponential(AbstractStructuredStepper):
     def init(self, field: Any, t: RealScalarLike, y: Y) -> PyTree:
         """Returns the rest at the start."""
         return field["rest"](t, y)
-
-    def empty_dense(self, y: Y) -> PyTree:
-        """Returns nothing: steps end at saved times."""
-        del y
-        return ()
 
     def step(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances modes from `t` to `t + h`."""

@@ -13,6 +13,7 @@ from ...._checks import check_count
 from ...._jax._loops import scan
 from ...._jax._vma import match
 from ...._types import RealScalarLike, Y
+from .._capabilities import Traits
 from .._ravel import flattened, unflattened
 from .._stepper import AbstractStepper, BoundField, Step
 
@@ -168,12 +169,7 @@ class AbstractExponentialRosenbrock(AbstractStepper):
     """
 
     krylov: eqx.AbstractVar[int]
-    elementwise: ClassVar[bool] = False
-
-    def use_full_budget(self, state_bytes: int) -> bool:
-        """Whether a step takes far longer than to set up its record."""
-        del state_bytes
-        return True
+    traits: ClassVar[Traits] = Traits(elementwise=False, costly="always")
 
     def linearised(self, field: BoundField, t: Array, h: Array, y: Y) -> Linearised:
         """Returns the equation about the start of a step."""

@@ -11,6 +11,7 @@ from jaxtyping import Array, PyTree
 from ...._types import Args, RealScalarLike, Y
 from ...control._pid import Norm, Tolerances, initial_step
 from ...noise._closed_noise import BoundNoisyField, NoisyField, close_noise
+from .._capabilities import Coordinates, Limits, Traits
 from .._stepper import AbstractStepper, Step
 
 _LONGEST_FIRST_STEP = 0.01  # of the interval, for the first step: how fast noise moves a state is not known beforehand
@@ -28,10 +29,20 @@ class AbstractStochasticStepper(AbstractStepper):
 
     interpretation: ClassVar[str] = "ito"
     with_area: ClassVar[bool] = False
-    dense: ClassVar[bool] = True
-    elementwise_dense: ClassVar[bool] = True
-    batched_vjp: ClassVar[bool] = True
-    rough: ClassVar[bool] = True
+    # the drift is not the rate of the state
+    traits: ClassVar[Traits] = Traits(
+        dense=True, elementwise_dense=True, batched_vjp=True, rough=True, field_is_rate=False, knows_rate=False
+    )
+
+    @property
+    def limits(self) -> Limits:
+        """By the points of the path."""
+        return Limits(aligned=self.aligned, rest=self.rest)
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """Those of the state, with diffusion and increments."""
+        return Coordinates(self.close, self.starting_step)
 
     @property
     def order(self) -> int:
@@ -41,11 +52,6 @@ class AbstractStochasticStepper(AbstractStepper):
     @property
     def has_error(self) -> bool:
         """Whether its steps estimate their error."""
-        return False
-
-    @property
-    def field_is_rate(self) -> bool:
-        """The drift is not the rate of the state."""
         return False
 
     @abc.abstractmethod

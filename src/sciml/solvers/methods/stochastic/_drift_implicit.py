@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ...._choices import choices
 from ...._types import Args, RealScalarLike, Y
 from ...linear._structured_field import BoundStructuredField
 from ...noise._closed_noise import BoundNoisyField, NoisyField
@@ -55,18 +54,14 @@ class _AbstractDriftImplicit(AbstractStochasticStepper):
     """A method for stiff drifts, which solves for the end of each step."""
 
     evaluations: ClassVar[int] = -1
-    elementwise: ClassVar[bool] = False  # as of other methods that iterate
-    batched_vjp: ClassVar[bool] = False
+    # as of other methods that iterate
+    traits = AbstractStochasticStepper.traits._replace(elementwise=False, batched_vjp=False, costly="large")
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns drift, diffusion and increments as closed functions, with their operands."""
         field, operands = super().close(model, t, y, args, h)
         structures = _BackwardEuler().structures(lambda t, y: model(t, y, args), t, y)
         return NoisyField(field.functions, field.noise, field.is_elementwise, structures), operands
-
-    def use_full_budget(self, state_bytes: int) -> bool:
-        """Whether a step takes far longer than to set up its record."""
-        return state_bytes >= choices().checkpoints.expensive_from
 
     @abc.abstractmethod
     def step(self, field: BoundNoisyField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
@@ -150,16 +145,12 @@ class DriftImplicitMilstein(_AbstractDriftImplicit):
     """
 
     with_area: ClassVar[bool] = True
+    traits = _AbstractDriftImplicit.traits._replace(error_order=1.5)
 
     @property
     def has_error(self) -> bool:
         """Whether its steps estimate their error."""
         return True
-
-    @property
-    def error_order(self) -> float:
-        """The power of the step size that the error estimate goes with."""
-        return 1.5
 
     def check(self, field: NoisyField) -> None:
         """Checks that the noise is additive, or acts on each element by itself."""

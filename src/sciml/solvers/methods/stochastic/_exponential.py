@@ -27,6 +27,7 @@ from ...._types import Args, BoolScalarLike, RealScalarLike, Y
 from ...control._pid import Norm, Tolerances
 from ...noise._closed_noise import BoundNoisyField, NoisyField
 from ...terms._split_field import with_tables
+from .._capabilities import Coordinates
 from ..split._etdrk import ETD1
 from ..split._exponential_rk import Exponential
 from ..split._modal import dtype_in, times
@@ -70,9 +71,12 @@ class StochasticETD1(AbstractStochasticStepper):
     """
 
     evaluations: ClassVar[int] = 1
-    elementwise: ClassVar[bool] = False
-    batched_vjp: ClassVar[bool] = False
-    transforms_state: ClassVar[bool] = True
+    traits = AbstractStochasticStepper.traits._replace(elementwise=False, batched_vjp=False, transforms_state=True)
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """The state, or its modes."""
+        return super().coordinates._replace(prepare=self.prepare, finish=self.finish)
 
     @property
     def _without_noise(self) -> Exponential:

@@ -17,6 +17,7 @@ from ...._checks import concrete
 from ...._types import Args, BoolScalarLike, RealScalarLike, Y
 from ...control._pid import Norm, Tolerances
 from ...noise._closed_noise import BoundNoisyField
+from .._capabilities import Coordinates
 from ..split._additive_rk import Additive, ImplicitExplicit
 from ._abstract import AbstractStochasticStepper, plus, scaled
 from ._structured import close_structured_noise, noise_of, rest_with_correction, state_of
@@ -69,9 +70,12 @@ class SemiImplicitEuler(AbstractStochasticStepper):
 
     theta: float = eqx.field(static=True, default=1.0)
     evaluations: ClassVar[int] = 1
-    elementwise: ClassVar[bool] = False
-    batched_vjp: ClassVar[bool] = False
-    transforms_state: ClassVar[bool] = True
+    traits = AbstractStochasticStepper.traits._replace(elementwise=False, batched_vjp=False, transforms_state=True)
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """The state, or its modes."""
+        return super().coordinates._replace(prepare=self.prepare, finish=self.finish)
 
     def __check_init__(self):
         number = concrete(self.theta) and isinstance(self.theta, int | float) and not isinstance(self.theta, bool)

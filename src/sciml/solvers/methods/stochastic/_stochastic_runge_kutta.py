@@ -23,6 +23,7 @@ from ...._interfaces._model import AbstractSemilinear, AbstractSplit
 from ...._types import RealScalarLike, Y
 from ...noise._closed_noise import BoundNoisyField, NoisyField
 from ...noise._increment import NoiseShape
+from .._capabilities import Traits
 from ._abstract import AbstractStochasticStepper, combined, plus, scaled
 from ._euler_maruyama import EulerHeun, EulerMaruyama
 from ._exponential import StochasticETD1
@@ -80,9 +81,9 @@ class StochasticRungeKutta(AbstractStochasticStepper):
         return self.error_weights is not None
 
     @property
-    def error_order(self) -> float:
-        """The power of the step size that the error estimate goes with."""
-        return 1.5 if self.additive else 1.0
+    def traits(self) -> Traits:
+        """With additive noise its error is of a higher order."""
+        return AbstractStochasticStepper.traits._replace(error_order=1.5 if self.additive else 1.0)
 
     @property
     def evaluations(self) -> int:
