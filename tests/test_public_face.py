@@ -8,6 +8,7 @@ import typing
 
 import pytest
 
+import sciml
 from sciml._former_names import FORMER
 from sciml.verify import _lookup
 from tests.test_architecture import public_names
@@ -68,3 +69,10 @@ def test_results_of_functions_are_in_the_reference():
         paths = [f"{kind.__module__}.{kind.__qualname__}" for kind in kinds if kind.__module__.startswith("sciml.")]
         missing += [f"{path}, which {name} returns" for path in paths if path not in known]
     assert not missing
+
+
+def test_help_shows_types_by_their_names():
+    """Aliases of jaxtyping would print all that they stand for, thirty lines of it before the summary of `solve`."""
+    for name in ("solve", "simulate", "fit", "steady_state"):
+        shown = str(inspect.signature(getattr(sciml, name)))
+        assert "RealScalarLike" in shown and "jaxtyping.Real" not in shown and "jaxtyping.Shaped" not in shown, shown

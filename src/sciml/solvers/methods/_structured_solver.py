@@ -46,7 +46,7 @@ class AbstractStructuredSolver(AbstractSteppingSolver):
         del terms
         return self.stepper(None).order
 
-    def error_order(self, terms: PyTree) -> int:
+    def error_order(self, terms: PyTree) -> float:
         """Returns the power of the step size that the error estimate is proportional to."""
         del terms
         return error_order_of(self.stepper(None))
