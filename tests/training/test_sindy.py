@@ -8,7 +8,7 @@ import pytest
 import sciml
 from sciml import training
 from sciml.models.sparse import Polynomials, Trigonometric
-from sciml.training._smoothing_spline import bands_of, smoothed, smoothing_spline
+from sciml.training._smooth import bands_of, smoothed, smoothing_spline
 
 TRUE = {"dx/dt": {"x": -10.0, "y": 10.0}, "dy/dt": {"x": 28.0, "y": -1.0, "x z": -1.0}}
 TRUE["dz/dt"] = {"z": -8 / 3, "x y": 1.0}

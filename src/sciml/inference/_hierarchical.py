@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._checks import check_call, check_count
+from .._choices import choices
 from .._jax._loops import while_loop
 from .._jax._members_apart import members_apart
 from .._jax._shards import members_alike
@@ -21,8 +22,39 @@ from .._types import Key
 from ..training import AbstractTransform
 from ._derivatives import gradient_of, hessian_of, needs_forward_rule, with_forward_rule
 from ._log_density import LogDensity, as_floats, has_missing, is_distribution, log_density, masked_log_prob
-from ._positive import cholesky, solve_factored, solve_lower
 from .distributions._abstract import AbstractDistribution
+
+
+def cholesky(matrix: Float[Array, "q q"]) -> Float[Array, "q q"]:
+    """Returns the lower factor; not finite where the matrix is not positive."""
+    n = matrix.shape[0]
+    if n > choices().linear.positive_at_most:
+        return jnp.linalg.cholesky(matrix)
+    rows: list[list[Array]] = [[jnp.zeros((), matrix.dtype)] * n for _ in range(n)]
+    for j in range(n):
+        for i in range(j, n):
+            left = matrix[i, j] - sum(rows[i][k] * rows[j][k] for k in range(j))
+            rows[i][j] = jnp.sqrt(left) if i == j else left / rows[j][j]
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
+def solve_lower(factor: Float[Array, "q q"], b: Float[Array, " q"], transposed: bool = False) -> Float[Array, " q"]:
+    """Returns $L^{-1} b$, or $L^{-T} b$."""
+    n = b.shape[0]
+    if n > choices().linear.positive_at_most:
+        return jax.scipy.linalg.solve_triangular(factor, b, lower=True, trans=1 if transposed else 0)
+    lower = factor.T if transposed else factor
+    order = range(n - 1, -1, -1) if transposed else range(n)
+    found: dict[int, Array] = {}
+    for i in order:
+        found[i] = (b[i] - sum(lower[i, k] * x for k, x in found.items())) / lower[i, i]
+    return jnp.stack([found[i] for i in range(n)])
+
+
+def solve_factored(factor: Float[Array, "q q"], b: Float[Array, " q"]) -> Float[Array, " q"]:
+    r"""Returns $(L L^T)^{-1} b$."""
+    return solve_lower(factor, solve_lower(factor, b), transposed=True)
+
 
 _MOST_STEPS = 60
 # Twice the rise that Newton's step still promises, g^T B^-1 g: a step in standard deviations, squared. Rounding is

@@ -1,4 +1,17 @@
-"""`adjoint_memory`: what the gradient of a solve takes under each adjoint, and which to choose."""
+r"""`adjoint_memory`: what the gradient of a solve takes under each adjoint, and which to choose.
+
+What each adjoint keeps between the solve and its gradient, and what that takes.
+
+What the gradient of a known number of steps keeps grows with that number and is known by arithmetic: so many
+states. Its working memory, the stages of a step and their derivatives, does not grow, and comes from the compiler: the
+gradient of a solve of few steps is compiled, and what it keeps is subtracted. So
+
+$$\text{bytes}(n) = \text{kept}(n) + \text{temporaries}(n_0) - \text{kept}(n_0).$$
+
+The memory of other gradients does not depend on the number of steps: a reversible method and sensitivities keep
+no states, and records and tables have a fixed size. With `Direct` only the compiler knows what a step keeps. In these
+cases the gradient itself is compiled, and the compiler's plan read as it is.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Sequence

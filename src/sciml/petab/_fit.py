@@ -1,4 +1,14 @@
-"""Fits of a problem from many starts."""
+r"""Fits of a problem from many starts.
+
+The least value of a function between bounds, by steps within a trust region.
+
+With the gradient $g$ and the curvature $H$, in units of the distances between the bounds, a step is the least of
+
+$$g \cdot s + \tfrac12 s^T H s \quad \text{for} \quad |s| \le \Delta,$$
+
+in which variables that would pass a bound stay there, and the others go on. The radius $\Delta$ grows where
+the function falls as the parabola says, and shrinks where it does not.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable

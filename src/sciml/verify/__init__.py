@@ -30,17 +30,17 @@ from .contracts._check_model import check_model as check_model
 from .contracts._check_reduction import check_reduction as check_reduction
 from .contracts._check_stepper import check_stepper as check_stepper
 from .contracts._check_store import check_store as check_store
-from .measures._conserved import conserved as conserved
 from .measures._finite_difference import check_gradient as check_gradient
+from .measures._invariants import conserved as conserved
 from .measures._order import observed_order as observed_order, order_in_space as order_in_space
 from .problems._problem import Problem as Problem
-from .solutions._fronts import front_position as front_position
 from .solutions._manufactured import (
     gradient_of as gradient_of,
     laplacian_of as laplacian_of,
     manufactured as manufactured,
     matching_conditions as matching_conditions,
 )
+from .solutions._patterns import front_position as front_position
 
 if not TYPE_CHECKING:  # a type checker would believe that there is every name
     __getattr__ = _former_names.knows_former_names(__name__, _lookup.FORMER)

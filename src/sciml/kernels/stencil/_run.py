@@ -1,8 +1,22 @@
-"""`StencilRun`: a number of steps by XLA or a kernel, with a rule of reverse mode.
+r"""`StencilRun`: a number of steps by XLA or a kernel, with a rule of reverse mode.
 
 Forwards it keeps the states at the starts of segments, about as many as there are steps in one. Backwards it runs each
 segment again, step by step by the reference, and derives each step by a stencil over the cotangents (see `_adjoint`).
 Where the adjoint reads no state, it keeps none and runs nothing again.
+
+The derivative of one step, as a stencil of its own.
+
+With the update $u'_i = f(u_{i+s} : s \in S)$ and cotangents $\bar u'$ of the new values, those of the padded fields are
+
+$$\bar u_j = \sum_{s \in S} \frac{\partial f}{\partial u_{i+s}}\bigg|_{i = j - s} \bar u'_{j-s}:$$
+
+every cell reads the cotangents of its neighbours and, where $f$ is not linear, the fields around them, up to twice as
+far away. JAX's own transpose of a read is a sum into a shifted array instead, one for each read, which costs several
+times as much. The cotangents of ghost cells then go back to what the ghost cells were made of: periodic axes read
+the cotangents periodically in the first place, and any other boundary is transposed by JAX.
+
+Beyond the ghost cells a field is continued by its last value, because its derivative there is multiplied by a cotangent
+that is zero and must be finite.
 """
 
 import math

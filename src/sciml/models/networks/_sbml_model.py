@@ -1,8 +1,19 @@
-"""`read_sbml`: models that others wrote in SBML."""
+"""`read_sbml`: models that others wrote in SBML.
+
+The events of an SBML model that decide about one another, after section 4.11 of SBML Level 3 Version 2.
+
+At one time there are rounds. All triggers are evaluated. Each that has become true makes an execution pending, with the
+values from now if these are to be assigned; one that has become false removes the executions that do not persist. Of
+the executions that are due, the one with the largest priority, as it is now, assigns its values. Then comes the next
+round, until a round changes nothing. Events of equal priorities come in a random order, as SBML asks for, which is the
+same in every run: it is a hash of the number of executions so far. Events without a priority come after all others, and
+in the order of the file.
+"""
 
 import functools
 import math
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -17,12 +28,83 @@ from ..._interfaces._model import AbstractModel
 from ..._parameters import Parameter, parameter
 from ..._status import Status
 from ..._types import Args, RealScalarLike
-from ._formulas import suggestion
-from ._program import FormulaProgram, StaticContent, Sums, check_real, scalars, taken_from
+from ._formulas import Formula, suggestion
+from ._program import FormulaProgram, StaticContent, Sums, check_real, needed, ordered, scalars, taken_from
 from ._sbml_description import SBMLDescription, read_description, sbml_described
 from ._sbml_equations import sbml_equations
-from ._sbml_events import EventChange, EventRoot, evaluated, program_of_events
+from ._sbml_math import TIME
 from ._with_parameters import with_parameters
+
+
+class EventRoot(eqx.Module):
+    """A function that is positive where the trigger of an event holds."""
+
+    parameters: dict[str, Parameter]
+    _static: StaticContent = eqx.field(static=True)
+    _number: int = eqx.field(static=True)
+
+    def __call__(self, t: RealScalarLike, y: Float[Array, " n"], args: Args) -> Float[Array, ""]:
+        """Returns its value."""
+        del args
+        program, slots = _root_of(self._static, self._number)
+        return evaluated(program, t, y, self.parameters)[slots[0]]
+
+
+class EventChange(eqx.Module):
+    """The state after an event."""
+
+    parameters: dict[str, Parameter]
+    _static: StaticContent = eqx.field(static=True)
+    _number: int = eqx.field(static=True)
+
+    def __call__(self, t: RealScalarLike, y: Float[Array, " n"], args: Args) -> Float[Array, " n"]:
+        """Returns it."""
+        del args
+        program, slots = _change_of(self._static, self._number)
+        return taken_from(evaluated(program, t, y, self.parameters), slots)
+
+
+def evaluated(program: FormulaProgram, t: Any, y: Array, parameters: dict[str, Parameter], *more: Array) -> Array:
+    """Returns what a program makes of time, state, constants and what else it takes."""
+    return program(jnp.concatenate([y, scalars([t, *parameters.values(), *more], y.dtype)]))
+
+
+@functools.lru_cache(maxsize=64)
+def _root_of(static: StaticContent, number: int) -> tuple[FormulaProgram, np.ndarray]:
+    operation, left, right = sbml_described(static).events[number].trigger  # type: ignore[misc]
+    return _program(static, {"the root": ("-", left, right) if operation in (">", ">=") else ("-", right, left)})
+
+
+@functools.lru_cache(maxsize=64)
+def _change_of(static: StaticContent, number: int) -> tuple[FormulaProgram, np.ndarray]:
+    model = sbml_described(static)
+    changes = {change.variable: ("*", change.value, change.scale) for change in model.events[number].changes}
+    program, slots = _program(static, {f"change of {name}": formula for name, formula in changes.items()})
+    after = program.slots(model.states)  # those that are not assigned stay
+    after[[model.states.index(name) for name in changes]] = slots
+    return program, after
+
+
+def _program(static: StaticContent, extra: dict[str, Formula]) -> tuple[FormulaProgram, np.ndarray]:
+    return program_of_events(sbml_described(static), sbml_equations(static).formulas, extra)
+
+
+def program_of_events(
+    model: SBMLDescription, formulas: Mapping[str, Formula], extra: Mapping[str, Formula], inputs: Sequence[str] = ()
+) -> tuple[FormulaProgram, np.ndarray]:
+    """Returns a program of some formulas with all that they need, and where their results stand.
+
+    Args:
+        model: The model.
+        formulas: The formulas that these may need.
+        extra: The formulas.
+        inputs: What they need beside states, time and constants.
+    """
+    own = {name: ("*", f, 1.0) if isinstance(f, str) else f for name, f in extra.items()}
+    formulas = ordered(needed(own.values(), formulas) | own)
+    program = FormulaProgram([*model.states, TIME, *model.constants, *inputs], formulas)
+    return program, program.slots(list(own))
+
 
 _SPARE_ROUNDS = 6
 """Rounds at one time beside two for each event: more are events that make one another happen without end."""

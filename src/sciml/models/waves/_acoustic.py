@@ -1,4 +1,11 @@
-"""Sound in a medium that varies, with layers that absorb what leaves."""
+"""Sound in a medium that varies, with layers that absorb what leaves.
+
+Sound at one cell, for kernels.
+
+Kernels take arrays of one shape, and velocity is known at one face more than there are cells between walls. So along
+these axes every field gets a last cell behind the upper wall. It holds the image of the cell before the wall, and since
+the equations have the same symmetry, it stays that image. Ghost cells are images, too.
+"""
 
 import math
 from collections.abc import Callable, Mapping

@@ -1,4 +1,13 @@
-"""`Forward`: the derivatives by a few parameters, computed alongside the solution."""
+r"""`Forward`: the derivatives by a few parameters, computed alongside the solution.
+
+The rule of `Forward`: the Jacobian of an integration, column by column, and its products.
+
+Let $S = \partial y / \partial x$ be the derivatives of all saved states by the numbers $x$ that have a
+tangent. Its columns are tangents of the loop itself, pushed along unit vectors while the loop runs
+once; those of saved times are the solution's slopes there. JAX then sees a linear map $\dot y = S \dot x$
+with a known matrix, whose transpose $\bar x = S^T \bar y$ it finds itself. Rows of states that a failed
+member did not reach are special: $\dot y$ is NaN there, and $\bar x$ is NaN only where $\bar y$ is not zero.
+"""
 
 import math
 from collections.abc import Callable

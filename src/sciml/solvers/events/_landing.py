@@ -1,4 +1,12 @@
-"""Which events come within a step, and which are where it ends: a step that passes over one is to be taken again."""
+"""Which events come within a step, and which are where it ends: a step that passes over one is to be taken again.
+
+Where a condition passes through zero within a step.
+
+Its values at the ends of the step and at two places between make a cubic. Of the first of the three intervals in which
+its sign changes as asked for, a few safeguarded Newton iterations give a zero of the cubic. That is near enough: the
+step is taken again up to there, its cubic is better the shorter it is, and the last correction is that of Newton's
+method for the condition itself.
+"""
 
 import functools
 from collections.abc import Callable

@@ -4,6 +4,17 @@ Most steps have no event, but among thousands of lanes a few have one at any tim
 events first, and leave those that may have one (`QuietSteps`). These are then taken by the whole method, some hundred
 at a time over as many lanes, and put back. The record of events is no part of either: what has happened is written into
 the rows of the lanes where it has.
+
+Which entries of a long vector of truth values hold, for gathering what belongs to them, some at a time.
+
+`jnp.nonzero` and `jnp.cumsum` take as long on a CPU as a step of all members: XLA adds up a window of sixteen numbers
+for each. So only the counts of short rows are added up, once, and within the row of an entry its place is counted.
+
+Steps of many members within which nothing happens; where something may, a step is left to the whole method.
+
+Among thousands of members some are at an event in nearly every step of the loop, and what finds it and makes the state
+after it is as much work as the step itself. So all members first take the step that has no event, and those within
+which a condition may change its sign are left where they are, for the loop to gather them.
 """
 
 import dataclasses

@@ -1,6 +1,11 @@
 """One step of every member: the functions of an `Integrator` over lanes.
 
 The loops differ in when they step, save and stop, and in what they record; what they do to the lanes is the same.
+
+The derivative of a saved state by its own time, where that is the end of a step.
+
+Within a step the interpolation has it. The end of a step is a state that does not depend on the saved time, and after
+an event it is the state of a time that moves: both are made up for at the rate that the state has after the event.
 """
 
 from typing import Any

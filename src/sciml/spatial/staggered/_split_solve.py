@@ -1,4 +1,11 @@
-"""Solves by transforms of a field that is split over devices, whose places need not all be unknowns."""
+"""Solves by transforms of a field that is split over devices, whose places need not all be unknowns.
+
+Fast transforms of a field of which every device holds a block: each does its share of them.
+
+A transform along an axis needs it whole. Axes that are whole are transformed where they are; then an all-to-all makes
+another one whole, by splitting one that is done. Its coefficients may not divide, so zeros fill them up. The way back
+is the same, backwards.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -1,9 +1,76 @@
-"""What is known of solutions without a formula: shifts of solitons, the balance of an energy."""
+"""Measures of what a solution should keep or let pass: conserved quantities, balances, reflections."""
 
+from collections.abc import Callable
+
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._types import RealScalarLike
+from ..._jax._largest import largest
+from ..._types import RealScalarLike, Y
+
+
+def reflection_level(heard: Float[Array, "..."], reference: Float[Array, "..."]) -> Float[Array, ""]:
+    r"""Returns how loud what absorbing layers throw back is, in decibels below the wave itself.
+
+    $$20 \log_{10} \frac{\max |u - u_\infty|}{\max |u_\infty|}$$
+
+    where $u$ was computed in a box with layers and $u_\infty$ in one so large that nothing comes back in time.
+
+    Args:
+        heard: $u$, at any places and times.
+        reference: $u_\infty$, at the same ones.
+
+    Raises:
+        ValueError: If the two have different shapes.
+
+    Source:
+        A. Taflove, S. C. Hagness, Computational Electrodynamics, Artech House, 2005, section 7.11.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml import verify
+
+        wave = jnp.sin(jnp.linspace(0.0, 6.0, 50))
+        assert abs(verify.reference("reflection_level", 1.001 * wave, wave) + 60) < 0.1
+        ```
+    """
+    if heard.shape != reference.shape:
+        raise ValueError(f"`heard` has the shape {heard.shape}, but `reference` has {reference.shape}.")
+    return 20 * jnp.log10(jnp.max(jnp.abs(heard - reference)) / jnp.max(jnp.abs(reference)))
+
+
+def conserved(
+    quantity: Callable[[Y], Array], trajectory: Y, *, scale: RealScalarLike | None = None
+) -> Float[Array, ""]:
+    r"""Returns the largest relative drift $\max_n |Q(y_n) - Q(y_0)| / |Q(y_0)|$.
+
+    Args:
+        quantity: What should be constant, a function of one state, such as `Kepler().energy`. For a
+            vector the largest elements count.
+        trajectory: States, time first on every leaf, such as `sol.ys`.
+        scale: What to divide by instead of $|Q(y_0)|$, for a quantity that is nearly zero at the start, such as the
+            mass of a field of mean zero.
+
+    Returns:
+        The drift; zero where nothing changes, infinite if what was zero changes, NaN if a state has a NaN.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        from sciml import verify
+
+        problem = verify.problem("kepler", eccentricity=0.3)
+        orbit = jax.vmap(problem.solution)(jnp.linspace(0.0, 6.0, 7))
+        assert verify.conserved(problem.model.energy, orbit) < 1e-5
+        ```
+    """
+    values = jax.vmap(quantity)(trajectory)
+    size = jnp.max(jnp.abs(values[0])) if scale is None else jnp.asarray(scale, values.dtype)
+    drift = largest(jnp.abs(values - values[:1]))
+    return jnp.where(drift == 0, drift, drift / size)
 
 
 def kdv_phase_shifts(fast: RealScalarLike, slow: RealScalarLike) -> Float[Array, "2"]:

@@ -1,8 +1,14 @@
-"""The backward pass of the continuous adjoints: the adjoint equation integrated from the end to the start.
+r"""The backward pass of the continuous adjoints: the adjoint equation integrated from the end to the start.
 
 The library's own integration runs backwards in time over the costate (see `_adjoint_equation`), each member
 with its own steps. It stops where the cotangent jumps, at the saved times, and where the table of the
 solution ends (see `_dense_output`). The rule of reverse mode around it is in `_rule`.
+
+The integral of $\lambda^T g_p$ along the backward pass, by Gauss-Legendre quadrature over each step.
+
+A rule of $k$ nodes is exact for polynomials of degree $2k - 1$, so that a method of order $q$ keeps
+its order with $k = \lfloor q/2 \rfloor + 1$. The nodes of many steps are gathered and their products by
+the parameters made at once: one product of matrices where each node alone would need a sum of outer ones.
 """
 
 import dataclasses

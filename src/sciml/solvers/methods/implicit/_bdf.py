@@ -1,4 +1,18 @@
-"""Backward differentiation formulas of variable order, for stiff equations."""
+r"""Backward differentiation formulas of variable order, for stiff equations.
+
+The last states of a solution as backward differences, from which methods of several steps are made.
+
+Of states at equal distances $h$ in time, with $\nabla y_n = y_n - y_{n-1}$, the polynomial of degree $k$ through the
+last $k + 1$ is
+
+$$p(t_n + s h) = y_n + \sum_{j=1}^{k} \binom{s + j - 1}{j} \nabla^j y_n .$$
+
+Its differences at another distance $r h$ are sums of the same ones, $\sum_{i \ge j} T_{ji}(r) \nabla^i y_n$, with
+
+$$T_{ji}(r) = (-1)^{i+j} j! \sum_{m=j}^{i} a_{im} S(m, j)\, r^m, \qquad \binom{x}{i} = \sum_m a_{im} x^m,$$
+
+where $S$ are Stirling's numbers of the second kind.
+"""
 
 import dataclasses
 import math

@@ -1,4 +1,24 @@
-"""Exponential Rosenbrock methods: the linear part of any equation, about each state, exactly."""
+r"""Exponential Rosenbrock methods: the linear part of any equation, about each state, exactly.
+
+The functions $\varphi_k$ of a matrix times a vector: of the whole matrix, or of what it is on a Krylov space.
+
+With $Q^T J Q = H$ on the space of $v, J v, J^2 v, \dots$ and $v = Q b$,
+
+$$\varphi_k(h J) v \approx Q \varphi_k(h H) b, \qquad
+  \text{missing about } h\, \beta\, e_m^T \varphi_{k+1}(h H) b\; q_{m+1},$$
+
+with $\beta$ the norm of what $J q_m$ has outside of the space, and $q_{m+1}$ its direction. All $\varphi_k(h H) b$
+are in one exponential,
+
+$$\exp \begin{pmatrix} h H & b e_1^T \\ 0 & N \end{pmatrix}
+  = \begin{pmatrix} \exp(h H) & \varphi_1(h H) b & \varphi_2(h H) b & \cdots \\ 0 & & \exp N & \end{pmatrix},$$
+
+with $N$ the shift by one.
+
+Source:
+    Y. Saad, SIAM J. Numer. Anal. 29 (1992), doi:10.1137/0729014; R. B. Sidje, Expokit, ACM Trans. Math. Softw. 24
+    (1998).
+"""
 
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple

@@ -1,11 +1,38 @@
-"""A bouncing ball: when it bounces, and where it is."""
+"""Exact results for models with events: bounces of a ball, the firing of a neuron."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._parameters import with_dtype
 from ..._types import RealScalarLike
-from ...models import BouncingBall
+from ...models import BouncingBall, IntegrateAndFire
+
+
+def firing_period(neuron: IntegrateAndFire) -> Float[Array, ""]:
+    r"""Returns the time from one spike to the next, $\tau \ln \frac{E + R I - V_r}{E + R I - \theta}$.
+
+    Args:
+        neuron: The neuron.
+
+    Returns:
+        The period; infinite where the current is too weak to reach the threshold.
+
+    Source:
+        P. Dayan and L. F. Abbott, Theoretical Neuroscience, 2001, equation 5.11.
+
+    Example:
+        ```python
+        from sciml import models, verify
+
+        assert abs(verify.reference("firing_period", models.IntegrateAndFire(current=2.0)) - 13.862944) < 1e-4
+        assert verify.reference("firing_period", models.IntegrateAndFire(current=1.0)) == float("inf")
+        ```
+    """
+    driven = neuron.rest + neuron.resistance * neuron.current
+    above = driven - neuron.threshold
+    fires = above > 0
+    period = neuron.time_constant * jnp.log((driven - neuron.reset) / jnp.where(fires, above, 1))
+    return jnp.where(fires, period, jnp.inf)
 
 
 def bounce_times(ball: BouncingBall, y0: Float[Array, " 2"], count: int) -> Float[Array, " count"]:
