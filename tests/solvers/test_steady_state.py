@@ -290,6 +290,18 @@ def test_a_network_keeps_its_totals_and_no_amount_is_negative(dtype):
     np.testing.assert_allclose(found.ys[:, 0], expected, atol=2e-3 if dtype == jnp.float32 else 1e-6)
 
 
+def test_sums_of_a_fast_reaction_in_single_precision():
+    """Rates of 1e6 and .1: what holds the sums must not round as the fast rate does."""
+
+    def binding(t, y, a):
+        rate = 1e6 * y[0] * y[1] - 0.1 * y[2]
+        return jnp.stack([-rate, -rate, rate])
+
+    sol = sciml.steady_state(binding, jnp.ones(3, jnp.float32))
+    free = (-0.1 + np.sqrt(0.01 + 4e6 * 0.2)) / 2e6
+    np.testing.assert_allclose(sol.ys[0], [free, free, 2 - free], rtol=5e-3)
+
+
 @pytest.mark.x64
 def test_derivatives_of_a_network_are_those_of_a_long_simulation():
     network = sciml.models.ReactionNetwork(

@@ -572,3 +572,19 @@ def test_a_fit_says_why_it_has_no_standard_errors():
     found = sciml.fit(jnp.array(4.0), lambda a, data: root(a) * x, None, progress=False, throw=False)
     assert found.status != Status.successful
     assert "No standard errors: the Jacobian of the residuals is not finite" in found.summary()
+
+
+@pytest.mark.parametrize("start", [(0.5, 0.2 + 1e-9), (-9.999999, 5.1), (-9.999999, 10 - 1e-8)])
+def test_a_start_on_a_bound_and_an_end_on_the_way(start):
+    """Logits have no slope at bounds, which a first step may also run into."""
+    t = np.linspace(0, 4, 9)
+    data = 1 + 0.7 * t + 0.3 * np.random.default_rng(3).normal(size=9)
+
+    def residuals(model, data):
+        return (model[0] + model[1] * t - data) / 0.3
+
+    bounds = [(lambda m: m[0], -10.0, 10.0), (lambda m: m[1], 0.2, 10.0)]
+    found = sciml.fit(tuple(map(jnp.asarray, start)), residuals, data, bounds=bounds, progress=False)
+    right = np.linalg.lstsq(np.stack([np.ones(9), t], 1), data, rcond=None)[0]
+    np.testing.assert_allclose(found.model, right, rtol=1e-4)
+    assert len(found.history) == found.n_steps + 1 and found.history[-1] == found.loss

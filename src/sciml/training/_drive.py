@@ -21,6 +21,8 @@ _SECONDS = 0.5
 # Steps without progress after which the loss counts as settled. A solver with a damping that
 # divides by four on every rejected step reaches any useful scale in far fewer.
 _PATIENCE = 30
+# How often the best start leaves the bounds on which it has ended.
+_AGAIN = 3
 # Marquardt's choice of an initial damping is a thousandth of the largest diagonal entry of J^T J.
 _COLUMN = 30.0
 
@@ -48,6 +50,29 @@ class FitOutcome(NamedTuple):
     steps: np.ndarray
     history: np.ndarray  # (starts, steps); NaN after a start ended
     jacobians: np.ndarray | None  # (starts, m, p); at `zs` to within the optimiser's tolerance, where it converged
+
+    @property
+    def best(self) -> int:
+        """The start with the lowest loss."""
+        return int(np.nanargmin(self.losses)) if np.isfinite(self.losses).any() else 0
+
+    def followed(self, start: int, by: "FitOutcome") -> "FitOutcome":
+        """Returns the outcome with a start that went on, to the only one of another outcome."""
+        count, more = int(self.steps[start]), int(by.steps[0])
+        width = max(self.history.shape[1], count + more + 1)
+        history = np.full((len(self.steps), width), np.nan, self.history.dtype)
+        history[:, : self.history.shape[1]] = self.history
+        history[start, count + 1 : count + more + 1] = by.history[0, 1 : more + 1]
+        steps = self.steps.copy()
+        steps[start] = count + more
+
+        def replaced(old: Any, new: Any) -> Any:
+            return None if old is None else jnp.asarray(old).at[start].set(new[0])
+
+        zs = replaced(self.zs, by.zs)
+        losses, codes = (np.asarray(replaced(*x)) for x in ((self.losses, by.losses), (self.codes, by.codes)))
+        jacobians = None if self.jacobians is None else np.asarray(replaced(self.jacobians, by.jacobians))
+        return FitOutcome(zs, losses, codes, steps, history, jacobians)
 
 
 def _begin(
@@ -129,6 +154,35 @@ def drive(
     optimiser: AbstractOptimiser,
     zs: Float[Array, "starts p"],
     *,
+    max_steps: int,
+    rtol: float,
+    progress: ProgressOption,
+) -> FitOutcome:
+    """Runs every start until it is done or `max_steps` is reached, and the best one again from off its bounds.
+
+    On a bound a parameter hardly depends on its free variable, so that an optimiser ends there whatever lies off it.
+    One that begins there has units of steps that are too small elsewhere.
+    """
+    outcome = _drive(problem, optimiser, zs, max_steps, rtol, progress)
+    begun = zs[outcome.best]
+    for _ in range(_AGAIN):
+        best = outcome.best
+        z = outcome.zs[best]
+        off, off_begun = (problem.selection.inside(x, zs[best]) for x in (z, begun))
+        if not bool(jnp.any(off != z) | jnp.any(off_begun != begun)):
+            break
+        begun = off
+        again = _drive(problem, optimiser, off[None], max_steps, rtol, progress)
+        if not again.losses[0] < (1 - rtol) * outcome.losses[best]:
+            break
+        outcome = outcome.followed(best, again)
+    return outcome
+
+
+def _drive(
+    problem: LeastSquaresProblem,
+    optimiser: AbstractOptimiser,
+    zs: Float[Array, "starts p"],
     max_steps: int,
     rtol: float,
     progress: ProgressOption,

@@ -298,7 +298,7 @@ def fit(
     warned_at_start(horizon, model, "fit")
     outcome = drive(problem, optimiser, zs, max_steps=max_steps, rtol=rtol, progress=progress)
     losses = outcome.losses
-    best = int(np.nanargmin(losses)) if np.isfinite(losses).any() else 0
+    best = outcome.best
     status = Status(int(outcome.codes[best]))
     message = _message(optimiser, status, int(outcome.steps[best]), max_steps)
     z = outcome.zs[best]

@@ -42,14 +42,16 @@ class LinearQuantities(NamedTuple):
     """Linear conserved quantities that were found.
 
     Attributes:
-        matrix: What the distance from the start is multiplied by.
+        matrix: The projector to them, by which the distance from the start is zero where they are held.
+        back: The projector times a rate. With both the term has the rounding of the small product alone.
     """
 
     matrix: Float[Array, "n n"]
+    back: Float[Array, "n n"]
 
     def term(self, x: Float[Array, " n"], start: Float[Array, " n"]) -> Float[Array, " n"]:
         """Returns the term that holds the quantities."""
-        return jnp.matmul(self.matrix, x - start, precision="highest")
+        return jnp.matmul(self.back, jnp.matmul(self.matrix, x - start, precision="highest"), precision="highest")
 
 
 class GivenQuantities(NamedTuple):
@@ -192,8 +194,8 @@ def _found(rates: Callable, states: Float[Array, "k n"], good: Bool[Array, " k"]
     moved = jnp.where(usable, moved, jnp.eye(*moved.shape, dtype=moved.dtype))
     held = _solved_by_identity(moved.T, projector).T
     speed = rate_of(jax.lax.stop_gradient(jacobians))
-    matrix = jnp.where(usable, speed / space.rows[:, None] * held * space.rows[None], jnp.zeros_like(held))
-    return LinearQuantities(matrix)
+    matrix = jnp.where(usable, held / space.rows[:, None] * space.rows[None], jnp.zeros_like(held))
+    return LinearQuantities(matrix, speed * jax.lax.stop_gradient(matrix))
 
 
 def _solved_by_identity(matrix: Float[Array, "n n"], right: Float[Array, "n n"]) -> Float[Array, "n n"]:
