@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from sciml import kernels
-from sciml.kernels.stencil import StencilUpdate, evolve, select
+from sciml.kernels import select
+from sciml.kernels.stencil import StencilUpdate, evolve
 
 from . import _gpu_ensembles as ensembles, _gpu_volumes as volumes
 from ._harness import environment, median_seconds, report

@@ -25,9 +25,9 @@ def van_der_pol(t: Any, y: jax.Array, mu: jax.Array) -> jax.Array:
     return jnp.stack([y[1], mu * (1 - y[0] ** 2) * y[1] - y[0]])
 
 
-def ours(mu: jax.Array, schedule: str) -> sciml.Solution:
+def ours(mu: jax.Array, batching: str) -> sciml.Solution:
     y0 = jnp.asarray([2.0, 0.0], mu.dtype)
-    return sciml.solve(van_der_pol, y0, t0=0.0, t1=T1, args=mu, rtol=RTOL, atol=ATOL, schedule=schedule)
+    return sciml.solve(van_der_pol, y0, t0=0.0, t1=T1, args=mu, rtol=RTOL, atol=ATOL, batching=batching)
 
 
 def theirs(mu: jax.Array) -> jax.Array:
@@ -40,8 +40,8 @@ def groups() -> list[Group]:
     with jax.enable_x64(True):
         many = jnp.asarray(mus)
         efficiency = {
-            schedule: float(jax.jit(jax.vmap(functools.partial(ours, schedule=schedule)))(many).stats.lane_efficiency)
-            for schedule in ("lockstep", "refill")
+            batching: float(jax.jit(jax.vmap(functools.partial(ours, batching=batching)))(many).stats.lane_efficiency)
+            for batching in ("lockstep", "refill")
         }
 
     few = range(0, N, N // 8)
@@ -60,8 +60,8 @@ def groups() -> list[Group]:
     def error(out: Any) -> float:
         return float(np.max(np.abs(np.asarray(out).reshape(N, 2)[list(few)] - np.stack(ends))))
 
-    def end(schedule: str) -> Any:
-        return jax.vmap(lambda mu: ours(mu, schedule).ys[-1])
+    def end(batching: str) -> Any:
+        return jax.vmap(lambda mu: ours(mu, batching).ys[-1])
 
     lockstep = f"lockstep, lane efficiency {efficiency['lockstep']:.2f}"
     rows = [

@@ -20,11 +20,11 @@ T1 = 5.0
 RTOL = ATOL = 1e-4
 
 
-def end(mu: jax.Array, *, schedule: str = "lockstep") -> sciml.Solution:
+def end(mu: jax.Array, *, batching: str = "lockstep") -> sciml.Solution:
     """A Van der Pol oscillator, which takes the more steps the larger mu is."""
     y0 = jnp.asarray([2.0, 0.0], mu.dtype)
     model = sciml.models.VanDerPol(mu=mu)
-    return sciml.solve(model, y0, t0=0.0, t1=T1, rtol=RTOL, atol=ATOL, throw=False, schedule=schedule)
+    return sciml.solve(model, y0, t0=0.0, t1=T1, rtol=RTOL, atol=ATOL, throw=False, batching=batching)
 
 
 def last(sol: sciml.Solution) -> jax.Array:
@@ -58,8 +58,8 @@ def groups() -> list[Group]:
     device = parallel.mesh(devices=jax.devices()[:1])
     settings = {
         "sweep, lockstep": dict(block=500),
-        "sweep, sorted": dict(block=500, schedule="sorted", cost=mus),
-        "sweep, refill": dict(schedule="refill"),
+        "sweep, sorted": dict(block=500, batching="sorted", cost=mus),
+        "sweep, refill": dict(batching="refill"),
         "sweep, lockstep, stored": dict(block=500, store=pathlib.Path(tempfile.mkdtemp()) / "store"),
         "sweep, lockstep, mean and variance": dict(block=500, reduce=[parallel.Mean(), parallel.Variance()]),
     }

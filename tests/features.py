@@ -254,7 +254,7 @@ def options_of(setting: Setting, a: Any, number: Any) -> tuple[Any, dict[str, An
     if setting.happens:
         options |= dict(events=events_of(setting, a, valve), max_events=8)
     if setting.refill:
-        options |= dict(schedule="refill")
+        options |= dict(batching="refill")
     if setting.kernel:
         options |= dict(impl="pallas", interpret=True)
     if setting.adjoint:

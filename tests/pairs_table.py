@@ -76,7 +76,7 @@ FEATURES = {
     "`simulate(store=)`": Feature(dict(stored=True), "simulate", OUTPUTS),
     **{f"`{name}`": Feature(dict(adjoint=name), rf"{name}|adjoint", DERIVATIVES) for name in ADJOINTS},
     "`jax.vmap`": Feature(dict(vmap=True), "vmap|member", BATCHES),
-    '`schedule="refill"`': Feature(dict(refill=True), "refill|schedule", BATCHES),
+    '`batching="refill"`': Feature(dict(refill=True), "refill|batching", BATCHES),
     "ensemble kernel": Feature(dict(kernel=True), "kernel|pallas|impl", BATCHES),
     "`jax.shard_map`": Feature(dict(shard_map=True), "shard_map", BATCHES),
     "NamedSharding, Auto": Feature(dict(sharding="auto"), "[Ss]hard|mesh|device", BATCHES),

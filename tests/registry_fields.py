@@ -62,7 +62,6 @@ def spectral_radius(model, y):
 
 FLOWS = {"IncompressibleFlow", "ImplicitFriction", "FlowState", "Carried", "AbstractFlowForce", "BodyForce", "Buoyancy"}
 FLOWS |= {"Obstacle", "AbstractEddyViscosity", "Smagorinsky", "NavierStokes3D", "SteadyPower"}
-FLOWS |= {"AbstractDealiasing", "TwoThirds", "ThreeHalves"}
 """What `tests/models/test_incompressible_flow.py` is about."""
 
 WAVES = {"Maxwell", "AbstractDispersion", "Drude", "Lorentz", "Debye", "ElasticWave", "WaveFields", "FieldSource"}

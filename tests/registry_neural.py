@@ -14,6 +14,7 @@ import numpy as np
 import sciml
 from sciml import models
 from sciml.models import neural
+from sciml.models.neural._term import NeuralTerm
 from sciml.spatial import Grid, Neumann, Periodic, Rusanov
 
 SMALL = dict(width=4, depth=1)
@@ -87,9 +88,7 @@ def on_grid(*shape):
 
 
 CASES = (
-    Case(
-        "NeuralTerm", lambda key: neural.NeuralTerm(2, clock=neural.Elapsed(3.0), **SMALL, key=key), lambda: [0.5, 1.0]
-    ),
+    Case("NeuralTerm", lambda key: NeuralTerm(2, clock=neural.Elapsed(3.0), **SMALL, key=key), lambda: [0.5, 1.0]),
     Case("NeuralODE", lambda key: neural.NeuralODE(2, **SMALL, key=key), lambda: [0.5, -1.0]),
     Case(
         "AugmentedNeuralODE",

@@ -106,7 +106,7 @@ assert jnp.allclose(by_hand, table, atol=1e-4)
 # ## Where sciml uses it
 #
 # `jax.vmap(sciml.solve)` is its engine for ensembles. Members lie along the last axis, one array for each component,
-# each with its own step size; one that fails does not disturb the others, and `schedule="refill"` keeps short members
+# each with its own step size; one that fails does not disturb the others, and `batching="refill"` keeps short members
 # from waiting ([Ensembles](../guides/ensembles.md)). The period of a pendulum by its amplitude, ten thousand at once:
 
 

@@ -148,11 +148,11 @@ print(f"what starts is worth the work of {few / per_lane - 32:.0f} lanes")
 
 
 # %%
-def oscillator(mu, schedule="lockstep"):
+def oscillator(mu, batching="lockstep"):
     def field(t, y, args):
         return jnp.stack([y[1], mu * (1 - y[0] ** 2) * y[1] - y[0]])
 
-    options = dict(t0=0.0, t1=10.0, rtol=1e-3, atol=1e-4, schedule=schedule, throw=False)
+    options = dict(t0=0.0, t1=10.0, rtol=1e-3, atol=1e-4, batching=batching, throw=False)
     return sciml.solve(field, jnp.array([2.0, 0.0]), **options)
 
 

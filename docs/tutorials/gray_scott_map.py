@@ -67,7 +67,7 @@ def one_pattern(out: pathlib.Path) -> None:
 def sweep_rates() -> sciml.parallel.SweepResult:
     """All rates, each pair a member of its own; a progress bar shows how far it is."""
     begun = time.perf_counter()
-    grid = parallel.grid(feed=FEEDS, kill=KILLS)
+    grid = parallel.parameter_grid(feed=FEEDS, kill=KILLS)
     result = parallel.sweep(pattern, grid, start(), output=lambda sol: sol.ys[-1, 1], block=12)
     print(f"{result.summary()}\nin {time.perf_counter() - begun:.1f} s")
     return result

@@ -52,7 +52,7 @@ def first_flip(sol: sciml.Solution) -> jax.Array:
 def arguments() -> dict[str, Any]:
     """What is swept, the same for everybody who works on it."""
     angles = np.linspace(-3.0, 3.0, POINTS, dtype=np.float32)
-    return dict(fn=swing, params=parallel.grid(first=angles, second=angles), output=first_flip, block=BLOCK)
+    return dict(fn=swing, params=parallel.parameter_grid(first=angles, second=angles), output=first_flip, block=BLOCK)
 
 
 def worker(store: pathlib.Path) -> None:

@@ -140,7 +140,7 @@ def run_ensemble(found: sciml.training.Fit, times: jax.Array) -> sciml.Solution:
 def sweep_misfit(found: sciml.training.Fit, record: Record) -> sciml.parallel.SweepResult:
     """Sweeps beta and delta over 200 x 200 values, on all devices, with the other parameters as fitted."""
     best = found.model
-    points = sciml.parallel.grid(
+    points = sciml.parallel.parameter_grid(
         beta=float(best.rates.beta) * np.linspace(0.6, 1.5, 200),
         delta=float(best.rates.delta) * np.linspace(0.6, 1.5, 200),
     )

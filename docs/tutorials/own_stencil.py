@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sciml.kernels.stencil import StencilUpdate, evolve, select
+from sciml.kernels import select
+from sciml.kernels.stencil import StencilUpdate, evolve
 from sciml.spatial import Boundaries, Grid, Neumann
 
 GRID = Grid((192, 160))

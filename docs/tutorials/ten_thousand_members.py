@@ -30,10 +30,10 @@ def lorenz(rho: jax.Array) -> sciml.Solution:
     return sciml.solve(model, jnp.array([1.0, 0.0, 0.0]), t0=0.0, t1=1.0, rtol=1e-5, atol=1e-5)
 
 
-def oscillator(mu: jax.Array, schedule: str = "lockstep") -> sciml.Solution:
+def oscillator(mu: jax.Array, batching: str = "lockstep") -> sciml.Solution:
     """One member: a Van der Pol oscillator, which takes the more steps the larger mu is."""
     model = sciml.models.VanDerPol(mu=mu)
-    options = dict(rtol=1e-4, atol=1e-4, schedule=schedule)
+    options = dict(rtol=1e-4, atol=1e-4, batching=batching)
     return sciml.solve(model, jnp.array([2.0, 0.0]), t0=0.0, t1=20.0, **options)
 
 
@@ -94,10 +94,10 @@ def unequal_members() -> dict[str, sciml.Solution]:
     mus = jax.random.permutation(jax.random.key(0), jnp.logspace(-1, 2, 2_048))
     print("\nVan der Pol oscillators, mu from 0.1 to 100")
     found = {}
-    for schedule in ("lockstep", "refill"):
-        solve = jax.vmap(lambda mu, schedule=schedule: oscillator(mu, schedule))
-        show(f"  {schedule}", *seconds(solve, mus), mus.size)
-        found[schedule] = sol = jax.jit(solve)(mus)
+    for batching in ("lockstep", "refill"):
+        solve = jax.vmap(lambda mu, batching=batching: oscillator(mu, batching))
+        show(f"  {batching}", *seconds(solve, mus), mus.size)
+        found[batching] = sol = jax.jit(solve)(mus)
         print(f"    lane efficiency {float(sol.stats.lane_efficiency):.2f}, {int(jnp.sum(sol.status != 0))} failed")
     return found
 
@@ -112,9 +112,9 @@ def draw(counts: list[int], each: list[float], found: dict[str, sciml.Solution],
 
     own = np.asarray(found["lockstep"].stats.accepted + found["lockstep"].stats.rejected)
     order = np.argsort(own)
-    for schedule, colour in (("lockstep", VERMILION), ("refill", BLUE)):
-        executed = np.asarray(found[schedule].stats.executed)[order]
-        right.plot(executed, ".", markersize=2, color=colour, label=f"executed, {schedule}")
+    for batching, colour in (("lockstep", VERMILION), ("refill", BLUE)):
+        executed = np.asarray(found[batching].stats.executed)[order]
+        right.plot(executed, ".", markersize=2, color=colour, label=f"executed, {batching}")
     right.plot(own[order], color="black", linewidth=1.5, label="the member's own")
     right.set_yscale("log")
     right.set_xlabel("members, by the steps that they take")

@@ -4,7 +4,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 FORMER: Mapping[str, Mapping[str, str]] = {
-    "runs": {"simulate": "sciml.simulate"},
+    "kernels.stencil": {"select": "kernels.select"},
+    "kernels.ensemble": {"select": "kernels.select"},
+    "models": {
+        "TwoThirds": "NavierStokes3D(..., dealiasing='two_thirds')",
+        "ThreeHalves": "NavierStokes3D(..., dealiasing='three_halves')",
+    },
+    "parallel": {"grid": "parallel.parameter_grid"},
+    "plot": {"ensemble": "plot.bands"},
+    "runs": {"simulate": "sciml.simulate", "load": "runs.read_run"},
     "solvers": {
         name: f"sciml.{name}"
         for name in ("BrownianPath", "Event", "Schedule", "Solution", "solve", "solve_bvp", "steady_state")

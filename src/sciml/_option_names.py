@@ -56,7 +56,7 @@ _SOLVE = {
     **_named(
         "an option of `sciml.simulate`, which shows how far it is", "progress verbose disp progress_bar progress_meter"
     ),
-    **_named("schedule=", "batching"),
+    **_named("batching=", "schedule"),
 }
 
 _SIMULATE = {
@@ -66,7 +66,7 @@ _SIMULATE = {
     **_named("save_every=", "record_every log_every output_every save_interval every"),
     **_named("store=", "path out directory folder save_to filename file output_dir"),
     **_named("stop=", "stop_when until condition stopping"),
-    **_named("an option of `sciml.solve`, which goes on by `resume=`", "project adjoint norm schedule"),
+    **_named("an option of `sciml.solve`, which goes on by `resume=`", "project adjoint norm batching schedule"),
 }
 
 _FIT = {
@@ -134,6 +134,7 @@ _SWEEP = {
     **_named("executor=", "pool backend client workers scheduler"),
     **_named("reduce=", "reducer reduction aggregate agg"),
     **_named("on_fail=", "errors on_error catch error skip_failed"),
+    **_named("batching=", "schedule"),
     **_KEY,
     **_PROGRESS,
 }

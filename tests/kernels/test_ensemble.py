@@ -14,7 +14,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.sharding import Mesh, PartitionSpec as P
 
 import sciml
-from sciml.kernels import ensemble
+from sciml import kernels
 from sciml.kernels.ensemble import _polyfills, _run
 from sciml.kernels.ensemble._member import Members, UntilDone
 from sciml.solvers.integrate import _ensemble_kernel
@@ -429,7 +429,7 @@ def sorts(t, y, rate):
         (lambda t, y, p: -p.astype(y.dtype) * y, np.ones(2, np.complex64), {}, "complex64"),
         (lambda t, y, p: -p.astype(y.dtype) * y, np.ones(200), {}, "takes arrays of up to 128"),
         (lotka_volterra, np.ones(2), {"adjoint": sciml.adjoints.Direct()}, "`adjoint=Direct\\(\\)` runs by XLA"),
-        (lotka_volterra, np.ones(2), {"schedule": "refill"}, "`schedule='refill'` runs by XLA"),
+        (lotka_volterra, np.ones(2), {"batching": "refill"}, "`batching='refill'` runs by XLA"),
         (lotka_volterra, np.ones(2), {"solver": diffrax.ImplicitEuler()}, "diffrax runs this solve"),
     ],
 )
@@ -448,21 +448,21 @@ def test_a_kernel_that_is_forced_says_what_it_cannot_do(model, y0, how, words):
 @pytest.mark.x64
 def test_select_says_what_runs_and_why(monkeypatch, caplog):
     y = jnp.ones(2, jnp.float32)
-    assert ensemble.select(lotka_volterra, 0.0, y, 1.0) == ("xla", "there is no kernel for 'cpu'", False, None)
+    assert kernels.select(lotka_volterra, 0.0, y, 1.0) == ("xla", "there is no kernel for 'cpu'", False, None)
     y, p = y.astype(jnp.float32), jnp.float32(1)
-    chosen = ensemble.select(lotka_volterra, p, y, p, impl="mosaic_tpu", interpret=True)
+    chosen = kernels.select(lotka_volterra, p, y, p, impl="mosaic_tpu", interpret=True)
     assert chosen[:3] == ("mosaic_tpu", "`impl='mosaic_tpu', interpret=True` asks for it", True)
     with pytest.raises(ValueError, match="needs a GPU or a TPU"):
-        ensemble.select(lotka_volterra, p, y, p, impl="pallas")
+        kernels.select(lotka_volterra, p, y, p, impl="pallas")
     with pytest.raises(ValueError, match="`impl` must be one of"):
         sciml.solve(lotka_volterra, y, t0=0.0, t1=1.0, args=p, impl="cuda")
     believe(monkeypatch, False, "it is slower")
     with caplog.at_level(logging.INFO, "sciml.kernels"):
         for _ in range(2):
-            assert "it is slower" in ensemble.select(lotka_volterra, p, y, p).reason
+            assert "it is slower" in kernels.select(lotka_volterra, p, y, p).reason
         believe(monkeypatch, True)
-        assert ensemble.select(lotka_volterra, p, y, p).backend == "mosaic_gpu"
-        assert "the model uses sort" in ensemble.select(sorts, p, y, p).reason
+        assert kernels.select(lotka_volterra, p, y, p).backend == "mosaic_gpu"
+        assert "the model uses sort" in kernels.select(sorts, p, y, p).reason
     assert [r.message.split(": ")[0] for r in caplog.records] == ["an ensemble runs by XLA, without a kernel"] * 2
 
 

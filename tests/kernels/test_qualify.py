@@ -11,10 +11,10 @@ import pytest
 
 import sciml
 from sciml import kernels
-from sciml.kernels import _cache_file, _qualify, _verdicts, ensemble
+from sciml.kernels import _cache_file, _qualify, _verdicts, select
 from sciml.kernels._volumes import _trial as volumes_trial
 from sciml.kernels.ensemble import _trial as ensemble_trial
-from sciml.kernels.stencil import AbstractStencilKernel, StencilUpdate, Tiling, _select, _trial, evolve, select
+from sciml.kernels.stencil import AbstractStencilKernel, StencilUpdate, Tiling, _select, _trial, evolve
 from sciml.kernels.stencil._reference import step
 
 UPDATE = StencilUpdate(lambda nb, p: nb("u") + p * (nb("u", 1, 0) - 2 * nb("u") + nb("u", -1, 0)))
@@ -267,11 +267,11 @@ def test_the_trial_of_ensembles_in_the_interpreter(monkeypatch):
 def test_an_ensemble_takes_what_was_tried(monkeypatch):
     model, y, rho = sciml.models.Lorenz63(), jnp.ones(3, jnp.float32), None
     monkeypatch.setattr(ensemble_trial, "run", broken_run)
-    assert "no such instruction" in ensemble.select(model, jnp.float32(0), y, rho).reason
+    assert "no such instruction" in kernels.select(model, jnp.float32(0), y, rho).reason
     monkeypatch.setattr(_verdicts, "_KNOWN", {})
     run = ensemble_trial.run
     del run
     monkeypatch.setattr(_verdicts, "_kept", lambda key: None)
     good = _verdicts.Verdict("mosaic_gpu", "ensembles", True, "it is right", 0.0, 2.0)
     monkeypatch.setattr(_verdicts, "_tried", lambda kernel, trial: good)
-    assert ensemble.select(model, jnp.float32(0), y, rho).backend == "mosaic_gpu"
+    assert kernels.select(model, jnp.float32(0), y, rho).backend == "mosaic_gpu"

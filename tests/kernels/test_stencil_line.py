@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sciml.kernels.stencil import StencilUpdate, select
+from sciml.kernels import select
+from sciml.kernels.stencil import StencilUpdate
 from sciml.models import FisherKPP
 from sciml.spatial import Dirichlet, Grid, Neumann
 

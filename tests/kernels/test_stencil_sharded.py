@@ -9,7 +9,8 @@ from jax.sharding import PartitionSpec
 
 from sciml import parallel
 from sciml.inspect import collectives
-from sciml.kernels.stencil import StencilUpdate, select
+from sciml.kernels import select
+from sciml.kernels.stencil import StencilUpdate
 from sciml.models import GrayScott, Wave
 from sciml.spatial import Boundaries, Dirichlet, Grid, Neumann, Periodic
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from sciml import kernels, parallel
-from sciml.kernels import _cache_file
-from sciml.kernels.stencil import StencilUpdate, _tune, select, tune
+from sciml.kernels import _cache_file, select
+from sciml.kernels.stencil import StencilUpdate, _tune, tune
 from sciml.kernels.stencil._run import transposed
 from sciml.kernels.stencil.mosaic._kernel import AbstractMosaicKernel
 from sciml.models import Diffusion, Lorenz63

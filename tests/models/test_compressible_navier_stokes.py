@@ -13,7 +13,6 @@ from sciml.models import CompressibleNavierStokes, Euler
 from sciml.solvers import SSPRK33
 from sciml.spatial import (
     WENO5Z,
-    Cartesian,
     Grid,
     Inflow,
     MovingWall,
@@ -24,6 +23,7 @@ from sciml.spatial import (
     Periodic,
     Reflecting,
 )
+from sciml.spatial.geometry._coordinates import Cartesian
 
 GAMMA, PRANDTL = 1.4, 0.71
 

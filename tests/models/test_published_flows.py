@@ -10,7 +10,7 @@ import pytest
 import sciml
 from benchmarks import mosaic
 from sciml import verify
-from sciml.models import IncompressibleFlow, NavierStokes3D, ThreeHalves
+from sciml.models import IncompressibleFlow, NavierStokes3D
 from sciml.solvers import SSPRK43
 from sciml.spatial import NoSlip, OrthogonalGrid, clustered_faces
 from tests.conftest import ROOT
@@ -22,7 +22,7 @@ def test_vortices_of_taylor_and_green_on_sixteen_points():
 
     def ends(points):
         def end(viscosity):
-            model = NavierStokes3D(mosaic.box(points), viscosity, dealiasing=ThreeHalves())
+            model = NavierStokes3D(mosaic.box(points), viscosity, dealiasing="three_halves")
             return sciml.solve(model, mosaic.vortices(points), t0=0.0, t1=0.5, dt=0.1).ys[-1]
 
         return np.asarray(jax.jit(jax.vmap(end))(jnp.array(mosaic.VISCOSITIES)[::2]))

@@ -57,17 +57,17 @@ def test_gradients_over_the_devices_of_a_named_sharding(kind):
     np.testing.assert_allclose(slopes, (exact(RATES + step) - exact(RATES - step)) / (2 * step), rtol=1e-7)
 
 
-@pytest.mark.parametrize("schedule", ["lockstep", "refill"])
-def test_through_a_sweep(schedule):
-    def one(rate, *, schedule="lockstep"):
-        return end(rate, schedule=schedule)
+@pytest.mark.parametrize("batching", ["lockstep", "refill"])
+def test_through_a_sweep(batching):
+    def one(rate, *, batching="lockstep"):
+        return end(rate, batching=batching)
 
     found = sciml.parallel.sweep(
         one,
         jnp.asarray(RATES),
         mesh=sciml.parallel.mesh(devices=jax.devices()[:4]),
         block=5,
-        schedule=schedule,
+        batching=batching,
         progress=False,
     )
     np.testing.assert_allclose(found.values, exact(RATES), rtol=1e-8)

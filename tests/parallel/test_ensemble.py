@@ -252,7 +252,7 @@ def test_results_stay_spread_where_members_divide(block):
 
 def test_numpy_and_grid_members():
     assert same_bits(parallel.ensemble(jnp.sin, RHO), jax.vmap(jnp.sin)(RHO))
-    grid = parallel.grid(a=RHO[:3], b=RHO[:4])
+    grid = parallel.parameter_grid(a=RHO[:3], b=RHO[:4])
     out = grid.on_grid(parallel.ensemble(lambda p: p["a"] - p["b"], grid))
     np.testing.assert_array_equal(out, RHO[:3, None] - RHO[None, :4])
 

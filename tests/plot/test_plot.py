@@ -181,20 +181,20 @@ def test_phase_of_a_batch_draws_at_most_twenty():
 
 def test_ensemble_quantiles():
     values = np.arange(101.0)[:, None] * np.ones(TIMES.size)
-    ax = plot.ensemble(TIMES, values, quantiles=(0.1, 0.5, 0.9))
+    ax = plot.bands(TIMES, values, quantiles=(0.1, 0.5, 0.9))
     ((_, median),) = {(line[0, 0], line[0, 1]) for line in long_lines(ax)}
     assert median == 50.0
     (band,) = ax.collections
     heights = band.get_paths()[0].vertices[:, 1]
     assert (heights.min(), heights.max()) == pytest.approx((10.0, 90.0))
-    plot.ensemble(np.tile(TIMES, (101, 1)), values, ax=ax)  # times as `jax.vmap` returns them
+    plot.bands(np.tile(TIMES, (101, 1)), values, ax=ax)  # times as `jax.vmap` returns them
     assert np.array_equal(long_lines(ax)[-1][:, 0], TIMES)
 
 
 def test_ensemble_with_an_even_number_of_quantiles_and_dead_members():
     values = np.ones((5, TIMES.size, 2))
     values[:, 10:] = np.nan
-    ax = plot.ensemble(TIMES, values, quantiles=(0.25, 0.75))
+    ax = plot.bands(TIMES, values, quantiles=(0.25, 0.75))
     assert texts(ax) == ["y[0]", "y[1]"]
     assert len(ax.collections) == 2
 
@@ -237,15 +237,15 @@ def test_order_states_the_observed_order():
         (lambda: plot.trajectory(batch(20), members=-1), "number of members"),
         (lambda: plot.phase(solution(TIMES), 0, 1), "y must be the index of one of 1"),
         (lambda: plot.phase(solution(TIMES), "y", "z"), "y must name a component"),
-        (lambda: plot.ensemble(TIMES, np.ones((3, 21)), quantiles=(0.9, 0.1)), "quantiles must increase"),
-        (lambda: plot.ensemble(TIMES[None], np.ones((3, 21))), r"ts must have shape \(times,\)"),
-        (lambda: plot.ensemble(TIMES, np.ones((3, 20))), "must have shape"),
+        (lambda: plot.bands(TIMES, np.ones((3, 21)), quantiles=(0.9, 0.1)), "quantiles must increase"),
+        (lambda: plot.bands(TIMES[None], np.ones((3, 21))), r"ts must have shape \(times,\)"),
+        (lambda: plot.bands(TIMES, np.ones((3, 20))), "must have shape"),
         (lambda: plot.surface([0, 1, 2], [0, 1], np.ones((2, 3))), "transposed"),
         (lambda: plot.surface([0, 2, 1], [0, 1], np.ones((3, 2))), "x must be one-dimensional and go one way"),
         (lambda: plot.surface([0, 1], [0, 1], -np.ones((2, 2)), log=True), "positive and finite"),
         (lambda: plot.surface([0, 1], [0, 1], np.ones((2, 2)), log=True, vmin=0.0), "vmin must be positive"),
         (lambda: plot.rows(solution(np.zeros((21, 65)))), "`rows` draws at most 64 components, got 65"),
-        (lambda: plot.ensemble(TIMES, np.zeros((3, 21, 65))), "`ensemble` draws at most 64"),
+        (lambda: plot.bands(TIMES, np.zeros((3, 21, 65))), "`bands` draws at most 64"),
         (lambda: plot.trajectory(solution(np.zeros((21, 65))), labels=["a", "b"]), "labels must be one name"),
         (lambda: plot.order([0.1, 0.0], [1, 1]), "steps must be positive"),
         (lambda: plot.order([0.1, 0.2], [1, 1, 1]), "shape of steps"),

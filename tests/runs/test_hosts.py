@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from sciml.runs import load
+from sciml.runs import read_run
 
 from ..parallel import processes
 
@@ -72,4 +72,4 @@ def test_two_processes_equal_one(tmp_path):
     assert "`args`" in first["refused"] and "process 0" in second["refused"].lower()
     frames = alone["frames"]
     assert frames["whole"] == frames["npz"] == frames["orbax"]
-    assert load(tmp_path / "2" / "orbax").values.tobytes().hex() == frames["whole"]
+    assert read_run(tmp_path / "2" / "orbax").values.tobytes().hex() == frames["whole"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml.runs import SteadyState, WallTime, iterate, load
+from sciml.runs import SteadyState, WallTime, iterate, read_run
 from sciml.stores import NpzStore, StoreError
 
 pytestmark = pytest.mark.x64
@@ -60,7 +60,7 @@ def test_resumed_has_the_same_bits(tmp_path, choose, by_hand):
     while not (run := call(**options, stop=WallTime(0.0))).finished:
         calls += 1
     assert calls > 10 and len(run.store.numbers()) > 1
-    for found in (run, load(tmp_path / "run")):
+    for found in (run, read_run(tmp_path / "run")):
         assert len(found) == 11
         for frame, other in zip(found, by_hand[0], strict=True):
             jax.tree.map(np.testing.assert_array_equal, frame, other)

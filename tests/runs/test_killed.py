@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from sciml.runs import load
+from sciml.runs import read_run
 from sciml.stores import NpzStore
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -46,13 +46,13 @@ def interrupted(tmp_path, kind, moments):
             for number in store.numbers():
                 store.get(number)
         reasons = "no call of this run has ended yet", done.stdout  # it may be killed on its very last steps
-        assert load(parts).reason in reasons
+        assert read_run(parts).reason in reasons
         seen.append(len(bits(parts)))
     last = start(parts, kind)
     assert last.returncode == 0 and last.stdout == done.stdout, last.stderr
     assert bits(parts) == bits(whole) and len(bits(whole)) > 5
     assert not list(parts.rglob(".*.tmp"))
-    one, two = load(whole), load(parts)
+    one, two = read_run(whole), read_run(parts)
     assert one.status.tolist() == two.status.tolist() and one.accepted.tolist() == two.accepted.tolist()
     assert np.array_equal(one.t_reached, two.t_reached)
     return seen

@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 import sciml
 from sciml import verify
-from sciml.runs import WallTime, load
+from sciml.runs import WallTime, read_run
 from sciml.stores import OrbaxStore, StoreError, ZarrStore
 
 pytestmark = pytest.mark.x64
@@ -38,7 +38,7 @@ def test_zarr(tmp_path, monkeypatch, choose):
     assert not run.finished
     run = call(store=ZarrStore(tmp_path / "run"))
     assert len(run.store.numbers()) > 2 and run.store.numbers() == whole.store.numbers()
-    for found in (run, load(ZarrStore(tmp_path / "run"))):
+    for found in (run, read_run(ZarrStore(tmp_path / "run"))):
         assert found.values["x"].tobytes() == whole.values["x"].tobytes()
     group = zarr.open_group(tmp_path / "run" / "frames.zarr", mode="r")
     assert group["values.x"].shape == (61, 2) and group["values.x"].chunks[0] == whole.store.read_manifest()["block"]
@@ -108,7 +108,7 @@ def test_zarr_frames_of_names_that_are_alike(tmp_path):
     options = dict(t0=0.0, t1=1.0, dt=0.1, save_every=0.5, progress=False, store=ZarrStore(tmp_path))
     run = sciml.simulate(lambda t, y, args: jax.tree.map(jnp.negative, y), y0, **options)
     np.testing.assert_allclose(run.values["a.b"], 2 * run.values["a"]["b"])
-    assert load(ZarrStore(tmp_path))[0] == {"a/b": 1.0, "a.b": 2.0}
+    assert read_run(ZarrStore(tmp_path))[0] == {"a/b": 1.0, "a.b": 2.0}
 
 
 def test_zarr_blocks_of_before_are_read(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 
 import sciml
 from sciml import SolveError, Status
-from sciml.runs import SteadyState, WallTime, load
+from sciml.runs import SteadyState, WallTime, read_run
 from sciml.spatial import Grid, Laplacian, Neumann
 from sciml.stores import NpzStore, StoreError, _atomic
 
@@ -179,7 +179,7 @@ def test_frames_are_read_when_they_are_asked_for(tmp_path, monkeypatch, choose):
     options = dict(t0=0.0, t1=6.0, dt=0.01, save_every=0.1, store=tmp_path, **QUIET)
     run = sciml.simulate(wave, y0, output=energy, **options)
     assert len(run) == 61 and len(run.store.numbers()) > 1
-    for found in (run, load(tmp_path), sciml.simulate(wave, y0, output=energy, **options)):
+    for found in (run, read_run(tmp_path), sciml.simulate(wave, y0, output=energy, **options)):
         np.testing.assert_allclose(found.values["energy"], 1.0, rtol=1e-6)
         np.testing.assert_allclose(found.values["t"], found.ts)
         assert found[-1]["t"] == 6.0 and found[3:40:2]["t"].shape == (19,) and found[::-1]["t"][0] == 6.0
@@ -208,7 +208,7 @@ def test_frames_as_a_dataset(tmp_path):
     later = found.sel(time=slice(1.0, 2.0)).isel(member=-1)
     np.testing.assert_allclose(later.y, np.stack([3 * np.exp(-later.time.values)] * 2, 1), rtol=1e-5)
     np.testing.assert_array_equal(found.y.values, run.values)
-    np.testing.assert_array_equal(load(tmp_path).to_xarray().y[2], run[2])
+    np.testing.assert_array_equal(read_run(tmp_path).to_xarray().y[2], run[2])
 
 
 def test_members_take_a_step_that_is_stable_for_all():
@@ -238,7 +238,7 @@ def test_fields_have_the_coordinates_of_their_grid(tmp_path):
     keep = lambda t, u, args: {"u": u, "profile": u[:, 0]}  # noqa: E731
     options = dict(t0=0.0, t1=0.02, dt=0.01, save_every=0.01, output=keep, store=tmp_path, **QUIET)
     run = sciml.simulate(model, jnp.ones(grid.shape), **options)
-    for found in (run.to_xarray(), load(tmp_path).to_xarray()):
+    for found in (run.to_xarray(), read_run(tmp_path).to_xarray()):
         assert found.u.dims == ("time", "x", "y") and found.profile.dims == ("time", "profile_0")
         for name, x in zip(grid.names, grid.coordinates(model.laplacian.boundary.location)):
             np.testing.assert_allclose(found[name], np.ravel(x))
@@ -252,14 +252,14 @@ def test_a_run_that_is_being_written_can_be_read(tmp_path):
     seen = []
 
     def look(progress):
-        found = load(tmp_path)
+        found = read_run(tmp_path)
         assert not found.finished and (len(found) == 0 or found.values.shape == (len(found), 2))
         seen.append(len(found))
 
     options = dict(dt=0.01, save_every=0.1, segment_steps=50, checkpoint_every=0.0, store=tmp_path)
     run = sciml.simulate(lambda t, y, args: -y, jnp.ones(2), t0=0.0, t1=5.0, **options, progress=look)
     assert any(0 < n < len(run) for n in seen) and seen == sorted(seen)
-    np.testing.assert_array_equal(load(tmp_path).values, run.values)
+    np.testing.assert_array_equal(read_run(tmp_path).values, run.values)
 
 
 @pytest.mark.x64
@@ -301,7 +301,7 @@ def test_another_run_is_refused(tmp_path):
     with pytest.raises(StoreError, match=r"cannot be resumed:\n  `segment_steps`: None before, 7 now\nGive"):
         call(segment_steps=7)
     with pytest.raises(StoreError, match="holds no run"):
-        load(tmp_path / "nothing")
+        read_run(tmp_path / "nothing")
     assert call(stop=WallTime(100.0)).finished  # a limit of time does not make it another run
 
 

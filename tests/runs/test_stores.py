@@ -211,7 +211,7 @@ def test_frames_of_another_run_are_refused(tmp_path):
         sciml.simulate(lambda t, y, a: -a * y, jnp.ones(2), args=rate, store=tmp_path / name, **options)
     (tmp_path / "two" / "block_0000000.npz").replace(tmp_path / "one" / "block_0000000.npz")
     with pytest.raises(StoreError, match="Block 0 of .* is of another run"):
-        sciml.runs.load(tmp_path / "one")[0]
+        sciml.runs.read_run(tmp_path / "one")[0]
 
 
 class FullDisk:

@@ -3,7 +3,7 @@
 - `log_density`: a posterior as a function of free variables, for any sampler; returns a `LogDensity`.
 - `Normal`, `LogNormal`, `HalfNormal`, `StudentT`, `Uniform`, `Gamma`, `Beta`: priors, and distributions of data;
   `PoissonCounts`, `NegativeBinomial`: of counts; `Improper`: no preference; `Custom`: any function, and those of
-  other libraries; `AbstractDistribution` to write your own.
+  other libraries.
 - `hierarchical`: a population of subjects with random effects.
 - `nuts`: BlackJAX's sampler, over lanes and devices. `Draws`: what it returns, for ArviZ.
 - `profile_likelihood`: intervals by fitting all other parameters again. `identifiability`: what data do not determine.
@@ -23,7 +23,6 @@ from ._morris import morris_effects as morris_effects
 from ._nuts import nuts as nuts
 from ._profile import profile_likelihood as profile_likelihood
 from ._sobol import sobol_indices as sobol_indices
-from .distributions._abstract import AbstractDistribution as AbstractDistribution
 from .distributions._counts import NegativeBinomial as NegativeBinomial, PoissonCounts as PoissonCounts
 from .distributions._custom import Custom as Custom
 from .distributions._normal import (

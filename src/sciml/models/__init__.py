@@ -23,8 +23,7 @@ Chaos
 Waves and patterns, periodic, for exponential methods
     `GinzburgLandau`, `IntegralKuramotoSivashinsky`, `KortewegDeVries`, `KuramotoSivashinsky`, `NonlinearSchroedinger`
 Flow, periodic, for exponential methods
-    `Vorticity`, with `kolmogorov_forcing`; `NavierStokes3D`, with `SteadyPower`, by `TwoThirds` of the modes or
-    all of them (`ThreeHalves`)
+    `Vorticity`, with `kolmogorov_forcing`; `NavierStokes3D`, with `SteadyPower`
 Flow between walls and around bodies, on staggered grids
     `IncompressibleFlow`, of a `FlowState`, with what it carries (`Carried`), what acts on it (`BodyForce`,
     `Buoyancy`, `Obstacle`) and the viscosity of eddies (`Smagorinsky`); `ImplicitFriction` of it
@@ -79,6 +78,9 @@ Example:
     ```
 """
 
+from typing import TYPE_CHECKING
+
+from .. import _former_names as _former_names
 from . import neural as neural, sparse as sparse
 from ._files import load as load, save as save
 from .fields._advection import Advection as Advection, AdvectionDiffusion as AdvectionDiffusion
@@ -98,11 +100,6 @@ from .fields._reaction_diffusion import ReactionDiffusion as ReactionDiffusion
 from .fields._swift_hohenberg import SwiftHohenberg as SwiftHohenberg
 from .flows._carried import Carried as Carried
 from .flows._compressible_navier_stokes import CompressibleNavierStokes as CompressibleNavierStokes
-from .flows._dealiasing import (
-    AbstractDealiasing as AbstractDealiasing,
-    ThreeHalves as ThreeHalves,
-    TwoThirds as TwoThirds,
-)
 from .flows._euler import Euler as Euler
 from .flows._flow_forces import (
     AbstractFlowForce as AbstractFlowForce,
@@ -163,3 +160,6 @@ from .waves._signals import PointSources as PointSources, Ricker as Ricker, Samp
 from .waves._staggered_fields import WaveFields as WaveFields
 from .waves._time_harmonic import TimeHarmonicWave as TimeHarmonicWave
 from .waves._wave import Wave as Wave
+
+if not TYPE_CHECKING:  # a type checker would believe that there is every name
+    __getattr__ = _former_names.knows_former_names(__name__)

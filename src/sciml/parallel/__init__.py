@@ -4,7 +4,8 @@
 - `ensemble`: one function over all members, inside a computation: differentiable, under `jax.jit`.
 - `sweep`: one function over any number of members, driven from Python: fixed blocks, progress, a status per member,
   results that outlive the process, workers elsewhere.
-- `grid`, `sobol`, `latin_hypercube`, `generate`: members on a grid, spread over a box, or made from their number.
+- `parameter_grid`, `sobol`, `latin_hypercube`, `generate`: members on a grid, spread over a box, or made from their
+  number.
 - `Mean`, `Variance`, `Quantiles`, `Histogram`, `TopK`: numbers for all members in place of one for each;
   `AbstractReduction` to write your own.
 - `Retry`: what to do with members that failed.
@@ -17,12 +18,15 @@ do not communicate between devices while members run, and one that fails leaves 
 A member that is too large for one device is a `Domain`, whose devices talk to their neighbours.
 """
 
+from typing import TYPE_CHECKING
+
+from .. import _former_names as _former_names
 from ._ensemble import ensemble as ensemble
 from ._initialize import initialize as initialize
 from ._mesh import mesh as mesh
 from .domain._domain import Domain as Domain
 from .members._generated import generate as generate
-from .members._grid import grid as grid
+from .members._grid import parameter_grid as parameter_grid
 from .members._qmc import latin_hypercube as latin_hypercube, sobol as sobol
 from .reductions._abstract import AbstractReduction as AbstractReduction
 from .reductions._histogram import Histogram as Histogram
@@ -32,3 +36,6 @@ from .reductions._top_k import TopK as TopK
 from .sweeps._result import SweepResult as SweepResult
 from .sweeps._retry import Retry as Retry
 from .sweeps._sweep import sweep as sweep
+
+if not TYPE_CHECKING:  # a type checker would believe that there is every name
+    __getattr__ = _former_names.knows_former_names(__name__)

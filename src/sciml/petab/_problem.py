@@ -13,7 +13,8 @@ from jaxtyping import Array, Float
 from .._checks import check_count, check_key
 from .._jax._differentiable import as_one_operation
 from .._types import Key
-from ..inference import AbstractDistribution, Custom, LogDensity, Uniform, log_density
+from ..inference import Custom, LogDensity, Uniform, log_density
+from ..inference.distributions._abstract import AbstractDistribution
 from ..models.networks._sbml_model import SBMLModel, read_sbml
 from ..training import AbstractTransform, Bounded
 from ..training._transforms import Identity

@@ -8,7 +8,7 @@ left out, never connected across.
 - `trajectory`: the components of a solution over time; a batch of solutions as a fan.
 - `rows`: each component on axes of its own, where their sizes differ.
 - `phase`: one component against another.
-- `ensemble`: bands of quantiles over time.
+- `bands`: bands of quantiles over time.
 - `surface`: a quantity over a grid of two parameters.
 - `order`: errors against step sizes, with the observed order.
 - `waterfall`: where many starts of a fit ended.
@@ -26,8 +26,11 @@ Of solutions on a `sciml.spatial.Grid`:
 What draws values takes `cmap`, `vmin` and `vmax`, `labels` that name the components with their units, and a `title`.
 """
 
+from typing import TYPE_CHECKING
+
+from .. import _former_names as _former_names
 from ._animate import animate as animate
-from ._ensemble import ensemble as ensemble
+from ._bands import bands as bands
 from ._field import field as field
 from ._frames import frames as frames
 from ._order import order as order
@@ -41,3 +44,6 @@ from ._space_time import space_time as space_time
 from ._surface import surface as surface
 from ._trajectory import trajectory as trajectory
 from ._waterfall import waterfall as waterfall
+
+if not TYPE_CHECKING:  # a type checker would believe that there is every name
+    __getattr__ = _former_names.knows_former_names(__name__)

@@ -7,9 +7,9 @@ import jax
 import numpy as np
 
 from .._status import has_failed
+from ._bands import draw_fan, quantile_lines
 from ._colours import colours_of
 from ._components import MOST, Component, Paths, choose, count_components, finite, read, times_of
-from ._ensemble import draw_fan, quantile_lines
 from ._fields import draw_image
 from ._style import colours, limit_lines, name_components, new_axes
 

@@ -96,7 +96,7 @@ class Run:
             sciml.models.Lorenz63(), jnp.ones(3), t0=0.0, t1=10.0, save_every=0.5, store="lorenz", progress=False
         )
         assert len(run) == 21 and run[3].shape == (3,) and run[2:5].shape == (3, 3)
-        assert sciml.runs.load("lorenz")[3].shape == (3,)
+        assert sciml.runs.read_run("lorenz")[3].shape == (3,)
         ```
     """
 

@@ -34,12 +34,7 @@ from .. import _former_names as _former_names
 from ._reversal_error import reversal_error as reversal_error
 from ._stable_step import stability as stability
 from ._tune_stencil import tune_stencil as tune_stencil
-from .linear._preconditioners import (
-    ILU0 as ILU0,
-    AbstractPreconditioner as AbstractPreconditioner,
-    BlockJacobi as BlockJacobi,
-    ShiftedInverse as ShiftedInverse,
-)
+from .linear._preconditioners import ILU0 as ILU0, BlockJacobi as BlockJacobi, ShiftedInverse as ShiftedInverse
 from .methods._capabilities import Traits as Traits
 from .methods._stepper import AbstractStepper as AbstractStepper, Step as Step
 from .methods.around._switching import Switching as Switching

@@ -45,7 +45,7 @@ def log_once(solver: str, by_solver: bool) -> None:
     why = "it has no tableau that these read" if by_solver else "its `stepsize_controller` or `saveat` asks for it"
     _LOG.info(
         "%s runs through diffrax and in none of sciml's own loops, since %s. Of the adjoints it has those of "
-        "`Checkpointed` and `Direct`; there is no `schedule`, no kernel, and no `jax.shard_map` with `check_vma=True`.",
+        "`Checkpointed` and `Direct`; there is no `batching`, no kernel, and no `jax.shard_map` with `check_vma=True`.",
         solver,
         why,
     )

@@ -208,7 +208,7 @@ class Settings(NamedTuple):
     Attributes:
         plan: What `make_plan` decided.
         adjoint: How derivatives are computed.
-        schedule: How members share the loop.
+        batching: How members share the loop.
         constant: Whether model and args are known, so that no derivative by them can be asked for.
         impl: What runs many members.
         stencil_backend: What runs a model that is a stencil; None where no kernel is asked for.
@@ -219,7 +219,7 @@ class Settings(NamedTuple):
 
     plan: Plan
     adjoint: AbstractAdjoint
-    schedule: str
+    batching: str
     constant: bool
     impl: KernelRequest
     stencil_backend: KernelRequest | None
@@ -371,7 +371,7 @@ def _run(
         times_differ = plan.differentiable_times
         loop = AdaptiveLoop(integrator, Lanes(None), plan.max_steps, times_differ, fixed=fixed, impl=settings.impl)
         # with saved times a queue returns these alone, and not what happened
-        refills = settings.schedule == "refill" and not (isinstance(y0, EventState) and operands.saves is not None)
+        refills = settings.batching == "refill" and not (isinstance(y0, EventState) and operands.saves is not None)
         refills = refills and not settings.hands_out and operands.resume is None
         loop = RefillLoop(loop) if refills else loop
     result = settings.adjoint.run(loop, y0, operands, plan.differentiable_times)
@@ -386,7 +386,7 @@ def _run(
 def _by_rows(settings: Settings, collective: CollectiveSteps, resume: Resume | None) -> bool:
     """Returns whether fixed steps may write rows of saved states; what goes on or is gone on from counts its steps."""
     alone = not (settings.hands_out or resume is not None or collective.axes)
-    return alone and settings.plan.count is not None and settings.impl == XLA and settings.schedule != "refill"
+    return alone and settings.plan.count is not None and settings.impl == XLA and settings.batching != "refill"
 
 
 def _solution(

@@ -38,7 +38,7 @@ class Request(NamedTuple):
         max_events: How many of the events are kept.
         adjoint: How derivatives are computed; None for the default.
         max_steps: The limit on attempted steps.
-        schedule: How the members of a `jax.vmap` share the loop.
+        batching: How the members of a `jax.vmap` share the loop.
         impl: What runs the solve; None for what the block around the call says.
         interpret: Whether its kernel runs in JAX's interpreter.
         default_tolerances: What `rtol` and `atol` are where they are not given; by default they follow from the dtype.
@@ -66,7 +66,7 @@ class Request(NamedTuple):
     max_events: IntScalarLike | None = None
     adjoint: Any = None
     max_steps: IntScalarLike | None = None
-    schedule: str = "lockstep"
+    batching: str = "lockstep"
     impl: str | None = None
     interpret: bool = False
     default_tolerances: tuple[float, float] | None = None

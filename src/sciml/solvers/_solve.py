@@ -85,7 +85,7 @@ def solve(
     max_events: IntScalarLike | None = None,
     adjoint: AbstractAdjoint | None = None,
     max_steps: IntScalarLike | None = None,
-    schedule: str = "lockstep",
+    batching: str = "lockstep",
     impl: str | None = None,
     interpret: bool = False,
     throw: bool = True,
@@ -170,7 +170,7 @@ def solve(
             memory), a continuous adjoint, `Gauss()`, `Interpolating()` or `Backsolve()`, or `Implicit()` (of
             a steady state).
         max_steps: The limit on attempted steps; by default 16384 with error control.
-        schedule: How the members of a `jax.vmap` share the loop. In "lockstep" each has a lane and the loop
+        batching: How the members of a `jax.vmap` share the loop. In "lockstep" each has a lane and the loop
             ends with the slowest; the last of thousands may go on over fewer lanes on a CPU where the vector field
             is a network. With "refill" there are fewer lanes, and a lane whose member is done takes up the next:
             faster where a few members take many times the steps of the others.
@@ -178,7 +178,7 @@ def solve(
         impl: What runs the solve: "auto" takes a kernel where it was seen to be right and faster, else XLA; "xla" and
             "pallas" ask for one of them. Without it, what the `sciml.kernels.use` block around the call says, and
             "auto" outside of any. The members of a `jax.vmap` have a kernel that integrates a block of
-            them as a whole, with their states in registers (`sciml.kernels.ensemble.select`), and with
+            them as a whole, with their states in registers (`sciml.kernels.select`), and with
             `adjoint=Forward()` its columns too; XLA computes other derivatives, and solves of one member. Models that
             are stencils have kernels of their own for fixed steps, and conservation laws one for their rates.
         interpret: Whether the kernel of `impl="pallas"` runs in JAX's interpreter, on any machine and slowly, to
@@ -209,7 +209,7 @@ def solve(
         t0=t0, t1=t1, args=args, key=key, dt=dt, dt0=dt0, cfl=cfl, rtol=rtol, atol=atol, solver=solver,
         stepsize_controller=stepsize_controller, norm=norm, positive=positive, domain=domain, project=project,
         saveat=saveat, resume=resume, events=events, max_events=max_events, adjoint=adjoint, max_steps=max_steps,
-        schedule=schedule, impl=impl, interpret=interpret,
+        batching=batching, impl=impl, interpret=interpret,
     )  # fmt: skip
     with blaming_state(model, y0), naming_texts(args):
         if solver is None:
@@ -346,7 +346,7 @@ def _solve(
     if kernel != XLA:
         stencil_backend, intervals = _stencil_backend(model, request, plan, times.t0.dtype, adjoint, kernel)
     if kernel != XLA and stencil_backend is None:
-        kernel = backend_of_members(kernel, plan.stepper, adjoint, request.schedule)
+        kernel = backend_of_members(kernel, plan.stepper, adjoint, request.batching)
     if plan.stepper is None:
         _check_diffrax_can(model)
         _diffrax_fallback.log_once(type(request.solver).__name__, stepper_of(request.solver, y0) is None)
@@ -356,7 +356,7 @@ def _solve(
     settings = Settings(
         plan,
         adjoint,
-        request.schedule,
+        request.batching,
         constant=all(map(concrete, jax.tree.leaves((model, request.args)))),
         impl=kernel if stencil_backend is None else XLA,
         stencil_backend=stencil_backend,
@@ -446,8 +446,8 @@ def _check(model: Any, request: Request, adjoint: Any) -> None:
     elif not has_equations_of_its_own(model):
         check_callable(model)
     request.check_steps()
-    if request.schedule not in ("lockstep", "refill"):
-        raise ValueError(f'`schedule` must be "lockstep" or "refill", but is {request.schedule!r}.')
+    if request.batching not in ("lockstep", "refill"):
+        raise ValueError(f'`batching` must be "lockstep" or "refill", but is {request.batching!r}.')
 
 
 def _stencil_backend(

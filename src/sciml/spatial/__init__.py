@@ -4,7 +4,7 @@ A field is a plain array whose last axes are those of the grid; the geometry liv
 sides in `Boundaries`.
 
 Grids
-    `Grid`; `OrthogonalGrid` of faces such as `clustered_faces` and `stretched_faces`, in `Cartesian`, `Polar`,
+    `Grid`; `OrthogonalGrid` of faces such as `clustered_faces` and `stretched_faces`, in Cartesian, `Polar`,
     `Axisymmetric` or `Spherical` coordinates
 Boundary conditions
     `Boundaries`, of `Periodic`, `Dirichlet`, `Neumann`, `Robin`, `Extrapolate`, or an `AbstractWall` of your own;
@@ -117,12 +117,7 @@ from .finite_volumes._sides import (
 from .finite_volumes._variables import Characteristic as Characteristic
 from .finite_volumes._weno import TENO5 as TENO5, WENO3 as WENO3, WENO5 as WENO5, WENO5Z as WENO5Z
 from .geometry._clustered import clustered_faces as clustered_faces, stretched_faces as stretched_faces
-from .geometry._coordinates import (
-    Axisymmetric as Axisymmetric,
-    Cartesian as Cartesian,
-    Polar as Polar,
-    Spherical as Spherical,
-)
+from .geometry._coordinates import Axisymmetric as Axisymmetric, Polar as Polar, Spherical as Spherical
 from .geometry._immersed import Immersed as Immersed
 from .geometry._orthogonal_grid import OrthogonalGrid as OrthogonalGrid
 from .staggered._flow_sides import (

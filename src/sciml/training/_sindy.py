@@ -10,7 +10,8 @@ from jaxtyping import PyTree
 
 from .._checks import check_count, check_key
 from .._types import Key
-from ..models.sparse import AbstractLibrary, SparseModel
+from ..models.sparse import SparseModel
+from ..models.sparse._libraries import AbstractLibrary
 from ._smooth import smooth
 
 

@@ -11,6 +11,8 @@ from scipy.linalg import expm
 import sciml
 from sciml import models
 from sciml.models import neural
+from sciml.models.neural._latent_ode import Posterior
+from sciml.models.neural._term import NeuralTerm
 from sciml.spatial import Grid, Periodic, Rusanov
 
 KEY = jax.random.key(5)
@@ -256,13 +258,13 @@ def test_the_term_of_a_universal_equation():
 def test_clocks_and_units():
     seasons = neural.Seasons(4.0, harmonics=2)
     np.testing.assert_allclose(seasons(1.0, jnp.float32), [0.0, -1.0, 1.0, 0.0], atol=1e-6)
-    term = neural.NeuralTerm(2, 1, **SMALL, clock=seasons, scale=(10.0, 1.0), unit=3.0, key=KEY)
+    term = NeuralTerm(2, 1, **SMALL, clock=seasons, scale=(10.0, 1.0), unit=3.0, key=KEY)
     y = jnp.array([5.0, 0.2])
     wanted = 3.0 * term.net(jnp.concatenate([y / jnp.array([10.0, 1.0]), seasons(0.7, y.dtype)]))
     np.testing.assert_allclose(term(0.7, y, None), wanted, rtol=1e-6)
     np.testing.assert_allclose(term(8.7, y, None), wanted, rtol=1e-4)
     with pytest.raises(ValueError, match="`scale` must be a positive number, or 2 of them"):
-        neural.NeuralTerm(2, scale=(1.0, 2.0, 3.0), key=KEY)
+        NeuralTerm(2, scale=(1.0, 2.0, 3.0), key=KEY)
     with pytest.raises(ValueError, match="0 or more"):
         neural.Network(1, 1, depth=-1, key=KEY)
     with pytest.raises(ValueError, match="vector of shape"):
@@ -286,7 +288,7 @@ def test_a_latent_ode_reads_what_is_seen_alone():
 
 @pytest.mark.x64
 def test_the_divergence_of_a_posterior_against_an_integral():
-    posterior = neural.Posterior(jnp.array([0.7]), jnp.array([-0.4]))
+    posterior = Posterior(jnp.array([0.7]), jnp.array([-0.4]))
     x = np.linspace(-12.0, 12.0, 200_001)
     deviation = np.exp(-0.4)
     log_q = -0.5 * ((x - 0.7) / deviation) ** 2 - np.log(deviation)

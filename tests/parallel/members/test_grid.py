@@ -5,7 +5,7 @@ from sciml import parallel
 
 
 def test_order_and_shape():
-    grid = parallel.grid(a=[1.0, 2.0], b=np.arange(3), c=np.ones((4, 5)))
+    grid = parallel.parameter_grid(a=[1.0, 2.0], b=np.arange(3), c=np.ones((4, 5)))
     assert grid.shape == (2, 3, 4) and len(grid) == 24
     params = grid.params
     assert params["a"].shape == (24,) and params["b"].dtype == np.arange(3).dtype and params["c"].shape == (24, 5)
@@ -27,9 +27,9 @@ def test_order_and_shape():
 )
 def test_bad_axes(axes, message):
     with pytest.raises(ValueError, match=message):
-        parallel.grid(**axes)
+        parallel.parameter_grid(**axes)
 
 
 def test_wrong_length():
     with pytest.raises(ValueError, match="leading axis of 6 members.*got shape \\(5,\\)"):
-        parallel.grid(a=np.ones(2), b=np.ones(3)).on_grid(np.ones(5))
+        parallel.parameter_grid(a=np.ones(2), b=np.ones(3)).on_grid(np.ones(5))

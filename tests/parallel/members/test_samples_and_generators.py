@@ -76,12 +76,12 @@ def test_generated_members():
         parallel.generate(drawn, 0)
 
 
-def oscillator(mu, *, schedule="lockstep"):
+def oscillator(mu, *, batching="lockstep"):
     def field(t, y, args):
         return jnp.stack([y[1], mu * (1 - y[0] ** 2) * y[1] - y[0]])
 
     start = jnp.array([2.0, 0.0], mu.dtype)
-    return sciml.solve(field, start, t0=0.0, t1=5.0, rtol=1e-3, atol=1e-3, throw=False, schedule=schedule)
+    return sciml.solve(field, start, t0=0.0, t1=5.0, rtol=1e-3, atol=1e-3, throw=False, batching=batching)
 
 
 MUS = np.random.default_rng(0).permutation(np.logspace(-1, 2, 512)).astype(np.float32)
@@ -90,9 +90,9 @@ MUS = np.random.default_rng(0).permutation(np.logspace(-1, 2, 512)).astype(np.fl
 @pytest.mark.x64
 def test_schedules():
     lockstep = quiet(oscillator, MUS, block=64)
-    by_mu = quiet(oscillator, MUS, block=64, schedule="sorted", cost=lambda mu: mu)
-    by_steps = quiet(oscillator, MUS, block=64, schedule="sorted", cost=lockstep.n_steps[:, 0])
-    refill = quiet(oscillator, MUS, block=512, schedule="refill")
+    by_mu = quiet(oscillator, MUS, block=64, batching="sorted", cost=lambda mu: mu)
+    by_steps = quiet(oscillator, MUS, block=64, batching="sorted", cost=lockstep.n_steps[:, 0])
+    refill = quiet(oscillator, MUS, block=512, batching="refill")
     for other in (by_mu, by_steps, refill):
         np.testing.assert_allclose(other.values.ys, lockstep.values.ys, rtol=1e-2, atol=1e-2)
         assert other.efficiency > 1.4 * lockstep.efficiency
@@ -101,30 +101,30 @@ def test_schedules():
 
 
 def test_a_sorted_sweep_has_the_same_bits_on_any_number_of_devices():
-    run = ft.partial(quiet, lorenz, RHO, block=8, schedule="sorted", cost=np.sin(RHO))
+    run = ft.partial(quiet, lorenz, RHO, block=8, batching="sorted", cost=np.sin(RHO))
     assert same_bits(run(mesh=devices(1)).values, run(mesh=devices(3)).values)
 
 
-@pytest.mark.parametrize("schedule, given", [("lockstep", 1.0), ("sorted", 1.0), ("refill", 2.0)])
-def test_a_schedule_without_a_default_is_given(schedule, given):
-    def told(x, *, schedule):
-        return x * {"lockstep": 1.0, "refill": 2.0}[schedule]
+@pytest.mark.parametrize("batching, given", [("lockstep", 1.0), ("sorted", 1.0), ("refill", 2.0)])
+def test_a_schedule_without_a_default_is_given(batching, given):
+    def told(x, *, batching):
+        return x * {"lockstep": 1.0, "refill": 2.0}[batching]
 
-    cost = {"cost": np.arange(3)} if schedule == "sorted" else {}
-    np.testing.assert_array_equal(quiet(told, np.ones(3), schedule=schedule, **cost).values, 3 * [given])
+    cost = {"cost": np.arange(3)} if batching == "sorted" else {}
+    np.testing.assert_array_equal(quiet(told, np.ones(3), batching=batching, **cost).values, 3 * [given])
 
 
 def test_bad_schedules():
-    with pytest.raises(ValueError, match="`schedule` must be one of 'lockstep', 'sorted', 'refill', got 'fast'"):
-        quiet(oscillator, MUS, schedule="fast")
-    with pytest.raises(ValueError, match='`schedule="sorted"` needs `cost`'):
-        quiet(oscillator, MUS, schedule="sorted")
+    with pytest.raises(ValueError, match="`batching` must be one of 'lockstep', 'sorted', 'refill', got 'fast'"):
+        quiet(oscillator, MUS, batching="fast")
+    with pytest.raises(ValueError, match='`batching="sorted"` needs `cost`'):
+        quiet(oscillator, MUS, batching="sorted")
     with pytest.raises(ValueError, match="The other schedules take none"):
         quiet(oscillator, MUS, cost=MUS)
     with pytest.raises(ValueError, match="one number for each of 512 members"):
-        quiet(oscillator, MUS, schedule="sorted", cost=np.ones(3))
+        quiet(oscillator, MUS, batching="sorted", cost=np.ones(3))
     with pytest.raises(ValueError, match="has no such parameter"):
-        quiet(lambda mu: mu, MUS, schedule="refill")
+        quiet(lambda mu: mu, MUS, batching="refill")
 
 
 def test_the_block_is_chosen_from_what_it_needs():
@@ -148,7 +148,7 @@ def test_the_block_is_chosen_from_what_it_needs():
 def test_xarray():
     pytest.importorskip("xarray")
     axes = {"a": np.linspace(0.0, 1.0, 4), "b": np.arange(3)}
-    found = quiet(lambda p: {"u": p["a"] * jnp.ones(5), "b": p["b"]}, parallel.grid(**axes)).to_xarray()
+    found = quiet(lambda p: {"u": p["a"] * jnp.ones(5), "b": p["b"]}, parallel.parameter_grid(**axes)).to_xarray()
     assert dict(found.sizes) == {"a": 4, "b": 3, "u_0": 5}
     np.testing.assert_allclose(found["u"].sel(a=1.0, b=2), np.ones(5))
     assert found["b_value"].dims == ("a", "b") and int(found["status"].sum()) == 0
@@ -169,7 +169,8 @@ def test_xarray_with_further_axes():
     pytest.importorskip("xarray")
     ts = np.linspace(0.0, 2.0, 5)
     result = quiet(
-        lambda p: {"y": jnp.outer(p["a"] * ts, np.arange(2.0)), "e": p["a"] * ts}, parallel.grid(a=np.arange(1.0, 4.0))
+        lambda p: {"y": jnp.outer(p["a"] * ts, np.arange(2.0)), "e": p["a"] * ts},
+        parallel.parameter_grid(a=np.arange(1.0, 4.0)),
     )
     components = ["position", "speed"]
     found = result.to_xarray(axes={"y": {"time": ts, "component": components}, "e": {"time": ts}})

@@ -112,7 +112,7 @@ S = np.float32(1.0)
         (line, X + 1, S, {}, "members"),
         (line, X, S + 1, {}, "shared"),
         (line, X, S, {"block": 3}, "block"),
-        (line, X, S, {"schedule": "sorted", "cost": X}, "schedule"),
+        (line, X, S, {"batching": "sorted", "cost": X}, "batching"),
         (line, X, S, {"output": jnp.negative}, "function`: .* with output="),
     ],
 )

@@ -180,7 +180,7 @@ def test_next_block_is_dispatched_first(monkeypatch):
 
 def test_grid():
     a, b = np.linspace(0.0, 1.0, 20), np.linspace(1.0, 2.0, 30)
-    result = quiet(lambda p: {"misfit": p["a"] * p["b"]}, parallel.grid(a=a, b=b))
+    result = quiet(lambda p: {"misfit": p["a"] * p["b"]}, parallel.parameter_grid(a=a, b=b))
     assert result.grid.shape == (20, 30)
     np.testing.assert_allclose(result.on_grid()["misfit"], a[:, None] * b[None, :], rtol=1e-6)
     np.testing.assert_allclose(result.on_grid(result.params)["a"], np.broadcast_to(a[:, None], (20, 30)))
@@ -257,7 +257,7 @@ def test_bad_arguments():
         quiet(lambda p: p, np.ones(3), mesh=jax.sharding.Mesh(np.array(jax.devices()), ("x",)))
     with pytest.raises(TypeError, match="use `ensemble`"):
         jax.jit(lambda x: quiet(lambda p: p, x).values)(np.ones(3))
-    with pytest.raises(ValueError, match="only one over `parallel.grid`"):
+    with pytest.raises(ValueError, match="only one over `parallel.parameter_grid`"):
         quiet(lambda p: p, np.ones(3)).on_grid()
     with pytest.raises(IndexError, match="members 0 to 2, got 3"):
         quiet(lambda p: p, np.ones(3)).member(3)
@@ -271,7 +271,7 @@ def test_a_function_that_returns_no_array(returned):
 
 def test_plot_of_a_grid():
     plt = pytest.importorskip("matplotlib.pyplot")
-    grid = parallel.grid(a=jnp.linspace(0.0, 1.0, 4), b=jnp.linspace(1.0, 3.0, 5))
+    grid = parallel.parameter_grid(a=jnp.linspace(0.0, 1.0, 4), b=jnp.linspace(1.0, 3.0, 5))
     result = quiet(lambda p: jnp.stack([p["a"] * p["b"], p["a"]]), grid)
     ax = result.plot(result.values[:, 0], log=True)
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("a", "b")

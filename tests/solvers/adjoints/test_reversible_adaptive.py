@@ -111,8 +111,8 @@ def test_second_derivatives():
 
 
 def test_the_schedule_does_not_matter():
-    def ys(schedule):
-        options = {"t0": 0.0, "t1": 2.0, "rtol": 1e-4, "adjoint": REVERSIBLE, "schedule": schedule}
+    def ys(batching):
+        options = {"t0": 0.0, "t1": 2.0, "rtol": 1e-4, "adjoint": REVERSIBLE, "batching": batching}
         return jax.jit(jax.vmap(lambda y0: sciml.solve(swing, y0, args=2.0, **options).ys))(jnp.ones((5, 2)))
 
     np.testing.assert_array_equal(ys("refill"), ys("lockstep"))

@@ -331,7 +331,7 @@ def test_second_derivatives():
 def test_refill(saveat):
     p = jnp.linspace(0.5, 2.0, 40), jnp.full(40, 0.9)
     lockstep, refill = (
-        jax.vmap(lambda *p: ball(*p, t1=2.0, saveat=saveat, schedule=schedule))(*p)
+        jax.vmap(lambda *p: ball(*p, t1=2.0, saveat=saveat, batching=schedule))(*p)
         for schedule in ("lockstep", "refill")
     )
     for a, b in zip(jax.tree.leaves((lockstep.ys, lockstep.events)), jax.tree.leaves((refill.ys, refill.events))):

@@ -26,7 +26,7 @@ OPTIONS = {
     "adaptive": SMALL,
     "saves": SMALL | dict(saveat=np.array([0.4, 1.0])),
     "stiff": dict(rtol=1e-6, atol=1e-8, solver=sciml.solvers.Rodas5P()),
-    "refill": SMALL | dict(schedule="refill"),
+    "refill": SMALL | dict(batching="refill"),
 }
 pytestmark = pytest.mark.x64
 

@@ -1,4 +1,4 @@
-"""`schedule="refill"`: the same solutions, with less waiting."""
+"""`batching="refill"`: the same solutions, with less waiting."""
 
 import diffrax
 import jax
@@ -24,16 +24,16 @@ def decay(t, y, rate):
     return {"x": -rate * (y["x"] - jnp.cos(jnp.asarray(t, y["x"].dtype)))}
 
 
-def run(rate, schedule, y0=1.0, t0=0.0, t1=3.0, **options):
+def run(rate, batching, y0=1.0, t0=0.0, t1=3.0, **options):
     y0 = {"x": jnp.stack([jnp.asarray(y0, jnp.result_type(float))] * 2)}
     options = LOOSE | options
-    return sciml.solve(decay, y0, t0=t0, t1=t1, args=rate, schedule=schedule, throw=False, **options)
+    return sciml.solve(decay, y0, t0=t0, t1=t1, args=rate, batching=batching, throw=False, **options)
 
 
 def both(solve, *inputs, **options):
     """Solutions in lockstep and with refilled lanes."""
     found = [
-        jax.jit(jax.vmap(lambda *x, s=s: solve(*x, schedule=s, **options)))(*inputs) for s in ("lockstep", "refill")
+        jax.jit(jax.vmap(lambda *x, s=s: solve(*x, batching=s, **options)))(*inputs) for s in ("lockstep", "refill")
     ]
     return found
 
@@ -75,9 +75,9 @@ def test_saved_times():
 def test_members_that_differ_in_every_input():
     numbers = jnp.linspace(0.0, 1.0, MEMBERS)
 
-    def solve(rate, number, schedule):
+    def solve(rate, number, batching):
         ts = number + jnp.asarray([0.5, 1.0, 1.0 + number])
-        return run(rate, schedule, y0=number, t0=number, t1=3 * number + 1.5, saveat=ts)
+        return run(rate, batching, y0=number, t0=number, t1=3 * number + 1.5, saveat=ts)
 
     same(*both(solve, rates(), numbers))
 
@@ -91,7 +91,7 @@ def test_fixed_steps():
     lengths = jnp.linspace(0.5, 3.0, MEMBERS)
     same(
         *both(
-            lambda rate, t1, schedule: run(rate, schedule, t1=t1, dt=0.125, rtol=None, atol=None), rates() / 20, lengths
+            lambda rate, t1, batching: run(rate, batching, t1=t1, dt=0.125, rtol=None, atol=None), rates() / 20, lengths
         )
     )
 
@@ -121,8 +121,8 @@ def test_nested_vmap():
 
 
 def test_gradient_is_that_of_lockstep():
-    def total(rate, schedule):
-        return jnp.sum(jax.vmap(lambda r: run(r, schedule))(rate).ys["x"])
+    def total(rate, batching):
+        return jnp.sum(jax.vmap(lambda r: run(r, batching))(rate).ys["x"])
 
     close(*(jax.jit(jax.grad(lambda r, s=s: total(r, s)))(rates()) for s in ("lockstep", "refill")))
 
@@ -136,5 +136,5 @@ def test_under_shard_map():
 
 
 def test_unknown_schedule():
-    with pytest.raises(ValueError, match='`schedule` must be "lockstep" or "refill", but is \'sorted\''):
+    with pytest.raises(ValueError, match='`batching` must be "lockstep" or "refill", but is \'sorted\''):
         run(1.0, "sorted")

@@ -160,7 +160,7 @@ def test_members_with_steps_of_their_own():
     alone = solve(KEYS[5])
     near(together.ys[5], alone.ys)
     assert together.stats.accepted[5] == alone.stats.accepted and np.unique(together.stats.accepted).size > 1
-    near(jax.vmap(lambda key: solve(key, schedule="refill"))(KEYS).ys, together.ys)
+    near(jax.vmap(lambda key: solve(key, batching="refill"))(KEYS).ys, together.ys)
 
 
 def test_saved_times_change_no_path():

@@ -123,7 +123,7 @@ def test_limits_for_large_counts():
 def test_members_share_a_queue():
     solve = lambda key, **more: sciml.solve(POPULATION, jnp.zeros(1), t0=0.0, t1=3.0, key=key, **more).ys  # noqa: E731
     plain = jax.jit(jax.vmap(solve))(KEYS[:64])
-    np.testing.assert_array_equal(jax.jit(jax.vmap(lambda k: solve(k, schedule="refill")))(KEYS[:64]), plain)
+    np.testing.assert_array_equal(jax.jit(jax.vmap(lambda k: solve(k, batching="refill")))(KEYS[:64]), plain)
     blocks = [sciml.parallel.ensemble(solve, KEYS[:64], block=b) for b in (8, 32)]
     np.testing.assert_array_equal(blocks[0], blocks[1])
     for axis in (AxisType.Auto, AxisType.Explicit):

@@ -35,7 +35,7 @@ def near(a, b, roundings=64):
         {"dt": 0.07},
         {"solver": diffrax.Euler(), "dt": 0.25},
         {"solver": sciml.solvers.Rosenbrock23()},
-        {"schedule": "refill"},
+        {"batching": "refill"},
     ],
     ids=str,
 )

@@ -51,7 +51,7 @@ def test_a_state_is_carried_judged_and_handed_back(tmp_path):
         means.append(mean)
     tolerance = dict(rtol=1e-5)
     np.testing.assert_allclose(found.history.metrics["mean"], means, **tolerance)
-    for net, state in (found.model, found.last):
+    for net, state in (found.model, found.last_model):
         seen, count = state.get(net.mean)
         np.testing.assert_allclose([net.slope, seen], [slope, mean], **tolerance)
         assert count == 6
@@ -62,7 +62,10 @@ def test_a_state_is_carried_judged_and_handed_back(tmp_path):
     options = dict(optimiser=optax.sgd(0.3), validation=data, check_every=2, checkpoints=tmp_path / "run")
     quiet(model, loss, data, steps=4, **options)
     again = quiet(model, loss, data, steps=6, **options)
-    assert same_bits((again.model, again.last), (found.model, found.last)) and again.status == Status.successful
+    assert (
+        same_bits((again.model, again.last_model), (found.model, found.last_model))
+        and again.status == Status.successful
+    )
 
 
 def test_batches_are_normalised_as_equinox_does_it():

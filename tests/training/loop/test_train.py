@@ -106,7 +106,7 @@ def test_average():
         w -= 0.1 * 2 * (w - 1)
         decay = min(0.6, (1 + step) / (10 + step))
         mean = decay * mean + (1 - decay) * w
-    np.testing.assert_allclose(found.last, w, rtol=1e-12)
+    np.testing.assert_allclose(found.last_model, w, rtol=1e-12)
     np.testing.assert_allclose(found.model, mean, rtol=1e-12)
 
 

@@ -23,7 +23,7 @@ def test_the_best_model_is_handed_back():
     best = int(np.argmin((w - 0.5) ** 2))
     assert found.best_step == best + 1 and found.n_steps == best + 1 + 4
     np.testing.assert_allclose(found.model, w[best], rtol=1e-6)
-    np.testing.assert_allclose(found.last, w[best + 4], rtol=1e-6)
+    np.testing.assert_allclose(found.last_model, w[best + 4], rtol=1e-6)
     np.testing.assert_allclose(found.history.validation, (w[: best + 5] - 0.5) ** 2, rtol=1e-4)
     assert "4 validations brought nothing better" in found.message and f"after {best + 1} steps" in found.message
 
@@ -41,7 +41,7 @@ def test_validation_on_data_counts_every_row_once():
     expected = float(squares(whole.model, jax.tree.map(jnp.asarray, held_back), None))
     np.testing.assert_allclose(whole.history.validation[-1], expected, rtol=1e-5)
     np.testing.assert_allclose(pieces.history.validation, whole.history.validation, rtol=1e-5)
-    expected = float(squares(uneven.last, jax.tree.map(jnp.asarray, held_back), None))
+    expected = float(squares(uneven.last_model, jax.tree.map(jnp.asarray, held_back), None))
     np.testing.assert_allclose(uneven.history.validation[-1], expected, rtol=1e-5)
 
     class Loader:
@@ -61,19 +61,19 @@ def test_dropout_is_off_in_validation():
     found = quiet(model, loss, steps=2, validation=jnp.zeros(1), check_every=1, where=lambda m: m["w"])
     assert found.history.loss[0] > 0
     np.testing.assert_allclose(
-        found.history.validation[-1], float(jnp.mean(found.last["w"] - 1.0) ** 2), rtol=1e-5, atol=1e-12
+        found.history.validation[-1], float(jnp.mean(found.last_model["w"] - 1.0) ** 2), rtol=1e-5, atol=1e-12
     )
 
 
 def test_nan_is_never_the_best():
     found = quiet(jnp.array(0.0), to_one, steps=6, validation=lambda m: np.nan, check_every=1, patience=3)
-    assert found.n_steps == 3 and found.best_step == 3 and float(found.model) == float(found.last)
+    assert found.n_steps == 3 and found.best_step == 3 and float(found.model) == float(found.last_model)
 
 
 def test_the_average_is_what_is_judged():
     found = quiet(jnp.array(0.0), to_one, steps=6, average=0.9, validation=half, check_every=6)
     np.testing.assert_allclose(found.history.validation, half(found.model), rtol=1e-6)
-    assert float(found.model) != float(found.last)
+    assert float(found.model) != float(found.last_model)
 
 
 def rows_of(path):

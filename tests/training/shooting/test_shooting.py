@@ -25,7 +25,7 @@ def exact(ts=TS):
 
 @eqx.filter_jit
 def value(problem, starts):
-    return problem.loss(Shooting(problem.model.model, starts), problem.data, None)
+    return problem.loss(Shooting(problem.model.dynamics, starts), problem.data, None)
 
 
 def parts(problem):
@@ -79,7 +79,7 @@ def test_gradient():
     @jax.jit
     def total(rate, starts):
         loss = eqx.tree_at(lambda loss: loss.options["args"], problem.loss, rate)
-        return loss(Shooting(problem.model.model, starts), problem.data, None)[0]
+        return loss(Shooting(problem.model.dynamics, starts), problem.data, None)[0]
 
     rate, starts, h = jnp.array(-0.8), problem.model.starts + 0.1, 1e-5
     by_rate, by_starts = jax.jit(jax.grad(total, (0, 1)))(rate, starts)
@@ -165,5 +165,5 @@ def test_a_law_is_learnt_from_one_record_with_gaps():
     assert last["misfit"] < 1.5 and last["gap"] < 0.01  # the noise alone gives about a half
     path = sciml.solve(truth, y0, t0=0.0, t1=8.0, saveat=jnp.linspace(0.0, 8.0, 101, dtype=jnp.float32)).ys
     law = path[:, :1] * path[:, 1:] * jnp.array([[-0.9, 0.8]], jnp.float32)
-    errors = jax.vmap(found.model.model.net)(path) - law
+    errors = jax.vmap(found.model.dynamics.net)(path) - law
     assert jnp.mean(errors**2) < 0.1**2 * jnp.mean(law**2)

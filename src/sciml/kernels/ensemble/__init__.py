@@ -1,8 +1,8 @@
-"""Ensembles: the whole integration of a block of members in one kernel, their states in registers.
+"""Ensembles: the whole integration of a block of members in one kernel, their states in registers."""
 
-`solve(..., impl=...)` under `jax.vmap` runs them; see `select` for what they take.
+from typing import TYPE_CHECKING
 
-- `select`: whether a kernel supports a model, what runs it, and why.
-"""
+from ... import _former_names as _former_names
 
-from ._select import select as select
+if not TYPE_CHECKING:  # a type checker would believe that there is every name
+    __getattr__ = _former_names.knows_former_names(__name__)

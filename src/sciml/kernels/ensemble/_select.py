@@ -1,4 +1,4 @@
-"""`select`: what runs an ensemble, and why."""
+"""What runs an ensemble, and why."""
 
 import logging
 from collections.abc import Callable
@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from .._backends import KernelRequest, kernel_for, log_once, log_refused
-from .._use import requested
 from ._flat import NotSupportedError, flatten
 from ._run import launcher_of
 from ._trial import trial
@@ -41,45 +40,8 @@ class EnsembleSelection(NamedTuple):
     body: Any = None
 
 
-def select(
-    model: Callable[..., PyTree], *args: PyTree, impl: str | None = None, interpret: bool = False
-) -> EnsembleSelection:
-    """Says whether a kernel supports a model of one member, and what `solve(impl=...)` would run under `vmap`.
-
-    It runs nothing. A kernel keeps a member's numbers in registers, one in each, for the member's whole integration:
-    what the model does must come down to operations on single numbers.
-
-    | `impl` | what runs |
-    |---|---|
-    | `"auto"` | the kernel for this machine's platform, where it was seen to be right and faster than XLA; else XLA |
-    | `"xla"` | XLA |
-    | `"pallas"` | the kernel for this machine's platform |
-    | `"mosaic_gpu"`, `"mosaic_tpu"` | this kernel, whatever the machine; to see what it supports |
-
-    The first time that `"auto"` could take a kernel it tries it, see `sciml.kernels.qualify`. Where it refuses one on a
-    machine that the kernel is for, the logger `sciml.kernels` says so in one line: a warning that names the primitive
-    that the kernel does not support, or for information what the trial showed.
-
-    Args:
-        model: A function of one member, such as `f(t, y, args)`.
-        args: Its arguments, or their shapes and dtypes (`jax.ShapeDtypeStruct`).
-        impl: See the table; without it, what the block of `kernels.use` says that the call stands in, else "auto".
-        interpret: Whether the kernel runs in JAX's interpreter, on any machine and slowly, to check it.
-
-    Raises:
-        ValueError: If there is no such `impl`, or a kernel that was asked for does not support the model; the message
-            says what it can.
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-        import sciml
-        from sciml.kernels import ensemble
-
-        chosen = ensemble.select(sciml.models.Lorenz63(), 0.0, jnp.ones(3, jnp.float32), None)
-        print(chosen.backend, "because", chosen.reason)
-        ```
-    """
+def select_ensemble(model: Callable[..., PyTree], *args: PyTree, request: KernelRequest) -> EnsembleSelection:
+    """Returns what runs a model of one member under `vmap`; see `kernels.select`."""
     numbers, rest = eqx.partition((model, args), _is_number)
     numbers = jax.tree.map(_struct, numbers)
 
@@ -90,11 +52,11 @@ def select(
     def build(kernel: str) -> Any:
         return flatten(function, numbers, lanes=launcher_of(kernel).lanes, kernel=kernel)
 
-    return choose(build, requested(impl, interpret, by_name=True))
+    return choose(build, request)
 
 
 def choose(build: Callable[[str], Any], request: KernelRequest) -> EnsembleSelection:
-    """Returns what runs, of kernels that `build(name)` makes or refuses by a `NotSupportedError`; see `select`."""
+    """Returns what runs, of kernels that `build(name)` makes or refuses by a `NotSupportedError`."""
     kernel, reason = kernel_for(request, trial)
     if kernel is None:
         log_refused(_WHAT, request, reason)

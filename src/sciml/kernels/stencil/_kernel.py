@@ -75,7 +75,7 @@ class AbstractStencilKernel(AbstractKernel):
         u = jnp.zeros(64).at[32].set(1.0)
         end = stencil.evolve(update, u, 10, 0.2, impl=Rolled())
         assert jnp.allclose(end, stencil.evolve(update, u, 10, 0.2), atol=1e-6)
-        assert stencil.select(update, u, 0.2, impl=Rolled()).backend == "rolled"
+        assert kernels.select(update, u, 0.2, impl=Rolled()).backend == "rolled"
         ```
     """
 

@@ -1,4 +1,4 @@
-"""`select`: what runs an update, and why."""
+"""What runs an update, and why."""
 
 import logging
 from collections.abc import Mapping
@@ -10,7 +10,6 @@ from jaxtyping import PyTree
 from ..._checks import check_count
 from .._backends import KernelRequest, check_interpreter, kernel_for, log_once, log_refused
 from .._cache_file import cache_file, warn_unused
-from .._use import requested
 from ._closure import closure_converted
 from ._ghost_weights import NotForKernelsError
 from ._kernel import AbstractStencilKernel
@@ -49,64 +48,6 @@ class StencilSelection(NamedTuple):
     one_exchange: bool = False
 
 
-def select(
-    update: StencilUpdate,
-    state: PyTree,
-    params: PyTree = None,
-    *,
-    coefficients: Mapping[str, Any] | None = None,
-    impl: str | AbstractStencilKernel | None = None,
-    interpret: bool = False,
-    steps_per_pass: int | None = None,
-) -> StencilSelection:
-    """Says what runs an update that `evolve` is given with the same arguments, and why. It runs nothing.
-
-    | `impl` | what runs |
-    |---|---|
-    | `"auto"` | the kernel for this machine's platform, where it was seen to be right and faster than XLA; else XLA |
-    | `"xla"` | XLA, without a rule for reverse mode |
-    | `"pallas"` | the kernel for this machine's platform |
-    | `"mosaic_gpu"`, `"mosaic_tpu"` | this kernel, whatever the machine; to see what it supports |
-    | an `AbstractStencilKernel` | a kernel of one's own |
-
-    The first time that `"auto"` could take a kernel it tries it, see `sciml.kernels.qualify`. Where it refuses one on a
-    machine that the kernel is for, the logger `sciml.kernels` says so in one line: a warning that names what the kernel
-    does not support, or for information what the trial showed.
-
-    Args:
-        update: The update.
-        state: The fields, or their shapes and dtypes (`jax.ShapeDtypeStruct`).
-        params: The parameters.
-        coefficients: The coefficients by name.
-        impl: See the table; without it, what the block of `kernels.use` says that the call stands in, else "auto".
-        interpret: Whether the kernel runs in JAX's interpreter, on any machine and slowly, to check it.
-        steps_per_pass: How many steps a kernel takes for each pass over memory; without it, what `tune` found for such
-            an update, or else the kernel's choice.
-
-    Raises:
-        ValueError: If there is no such `impl`, or a kernel that was asked for cannot run the update; the message says
-            what it can.
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-        from sciml.kernels.stencil import StencilUpdate, select
-
-        update = StencilUpdate(lambda nb, p: nb("u") + p * (nb("u", 1, 0) - nb("u")))
-        chosen = select(update, jnp.zeros((64, 64)), 0.1)
-        print(chosen.backend, "because", chosen.reason)
-        ```
-    """
-    return choose(
-        requested(impl, interpret, by_name=True),
-        update,
-        state,
-        params,
-        coefficients=coefficients,
-        steps_per_pass=steps_per_pass,
-    )
-
-
 def choose(
     request: KernelRequest,
     update: StencilUpdate,
@@ -116,7 +57,7 @@ def choose(
     coefficients: Mapping[str, Any] | None = None,
     steps_per_pass: int | None = None,
 ) -> StencilSelection:
-    """Returns what runs an update where so much is asked for; see `select`."""
+    """Returns what runs an update where so much is asked for; see `kernels.select`."""
     if steps_per_pass is not None:
         steps_per_pass = check_count(steps_per_pass, "steps_per_pass", "evolve")
     # XLA takes more than one step at a time only where that saves exchanges between devices

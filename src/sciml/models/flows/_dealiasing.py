@@ -19,7 +19,7 @@ class AbstractDealiasing(eqx.Module):
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.models import AbstractDealiasing
+        from sciml.models.flows._dealiasing import AbstractDealiasing
 
         class AllModes(AbstractDealiasing):  # with aliases
             def fields(self, modes, shape):
@@ -61,7 +61,7 @@ class AbstractDealiasing(eqx.Module):
         """
         raise TypeError(
             f"`{type(self).__name__}` has no `resolved(shape)`, which fields that are split over devices need: take "
-            "`TwoThirds()` or `ThreeHalves()`."
+            "`dealiasing='two_thirds'` or `'three_halves'`."
         )
 
 
@@ -76,7 +76,7 @@ class TwoThirds(AbstractDealiasing):
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.models import TwoThirds
+        from sciml.models.flows._dealiasing import TwoThirds
 
         wave = jnp.cos(2 * jnp.pi * 5 * jnp.arange(12.0) / 12)
         short = jnp.fft.rfftn(jnp.broadcast_to(wave, (12, 12, 12)))
@@ -111,7 +111,7 @@ class ThreeHalves(AbstractDealiasing):
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.models import ThreeHalves
+        from sciml.models.flows._dealiasing import ThreeHalves
 
         wave = jnp.broadcast_to(jnp.cos(2 * jnp.pi * 5 * jnp.arange(12.0) / 12), (12, 12, 12))
         there = ThreeHalves().fields(jnp.fft.rfftn(wave), (12, 12, 12))
@@ -167,3 +167,17 @@ def _part(x: Array, axis: int, start: int, stop: int) -> Array:
 
 def _zeros(like: Array, axis: int, count: int) -> Array:
     return jnp.zeros((*like.shape[:axis], count, *like.shape[axis + 1 :]), like.dtype)
+
+
+_NAMED = {"two_thirds": TwoThirds(), "three_halves": ThreeHalves()}
+
+
+def as_dealiasing(dealiasing: str) -> AbstractDealiasing:
+    """Returns how products are made, by its name.
+
+    Raises:
+        ValueError: If there is no such name.
+    """
+    if dealiasing not in _NAMED:
+        raise ValueError(f"`dealiasing` must be 'two_thirds' or 'three_halves', but got {dealiasing!r}.")
+    return _NAMED[dealiasing]

@@ -18,7 +18,7 @@ from ...spatial._blocks import AbstractBlocks
 from .. import _fourier as fourier
 from ..waves._wave_blocks import read_domain
 from . import _split_modes as split
-from ._dealiasing import AbstractDealiasing, TwoThirds
+from ._dealiasing import AbstractDealiasing, as_dealiasing
 
 
 class SteadyPower(eqx.Module):
@@ -71,7 +71,8 @@ class NavierStokes3D(AbstractSemilinear):
         grid: The grid, whose box is periodic, with the unknowns at centres.
         viscosity: $\nu$, a length squared over time.
         forcing: $f$, force over density: an array of shape `(3, nx, ny, nz)`, a `SteadyPower`, or None.
-        dealiasing: `TwoThirds()`, or `ThreeHalves()`, with which smooth flow is resolved on fewer points.
+        dealiasing: `"two_thirds"` computes products from two thirds of the modes along each axis; `"three_halves"`
+            from all modes, on three halves of the points: it resolves smooth flow on fewer points.
         blocks: How the grid is split over devices; None if it is not.
 
     Args:
@@ -84,7 +85,7 @@ class NavierStokes3D(AbstractSemilinear):
 
     Raises:
         ValueError: If the grid has not three axes, `forcing` or a state has another shape, or another axis is split.
-        TypeError: If `dealiasing` is none.
+        ValueError: If there is no such `dealiasing`.
 
     Source:
         R. S. Rogallo, NASA TM-81315, 1981; S. A. Orszag, J. Atmos. Sci. 28:1074, 1971, for the two-thirds rule;
@@ -120,19 +121,14 @@ class NavierStokes3D(AbstractSemilinear):
         viscosity: Any = 1e-2,
         forcing: Any = None,
         *,
-        dealiasing: AbstractDealiasing = TwoThirds(),
+        dealiasing: str = "two_thirds",
         domain: Any = None,
     ):
         if not isinstance(grid, Grid) or grid.ndim != 3:
             raise ValueError(
                 f"`NavierStokes3D(grid)` must be a `Grid` of three axes, but is {grid!r}; in two take `Vorticity`."
             )
-        if not isinstance(dealiasing, AbstractDealiasing):
-            raise TypeError(
-                "`NavierStokes3D(dealiasing=...)` must be `TwoThirds()`, `ThreeHalves()` or another "
-                f"`AbstractDealiasing`, but is {dealiasing!r}."
-            )
-        self.grid, self.viscosity, self.dealiasing = grid, parameter(viscosity), dealiasing
+        self.grid, self.viscosity, self.dealiasing = grid, parameter(viscosity), as_dealiasing(dealiasing)
         self.forcing = forcing if forcing is None or isinstance(forcing, SteadyPower) else parameter(forcing)
         self.blocks = read_domain(domain, grid, "NavierStokes3D")
         split.check_domain(self.blocks, grid, "NavierStokes3D")

@@ -13,16 +13,16 @@ The structure is known
     balanced; `LearnedFlux`, `ConservativeClosure`, `SpectralClosure`, `StressClosure`: what fields hold is
     conserved
 Of what they are made
-    `Network`, `ConvolutionalNetwork`, `NeuralTerm`; what networks are told of time: `Elapsed`, `Seasons`
+    `Network`, `ConvolutionalNetwork`; what networks are told of time: `Elapsed`, `Seasons`
 """
 
 from ._augmented import AugmentedNeuralODE as AugmentedNeuralODE
-from ._clocks import AbstractClock as AbstractClock, Elapsed as Elapsed, Seasons as Seasons
+from ._clocks import Elapsed as Elapsed, Seasons as Seasons
 from ._conservative_closure import ConservativeClosure as ConservativeClosure
 from ._convolutional_network import ConvolutionalNetwork as ConvolutionalNetwork
 from ._hamiltonian import HamiltonianNetwork as HamiltonianNetwork
 from ._lagrangian import LagrangianNetwork as LagrangianNetwork
-from ._latent_ode import LatentODE as LatentODE, Posterior as Posterior
+from ._latent_ode import LatentODE as LatentODE
 from ._learned_flux import LearnedFlux as LearnedFlux
 from ._network import Network as Network
 from ._neural_cde import NeuralCDE as NeuralCDE
@@ -33,5 +33,4 @@ from ._port_hamiltonian import PortHamiltonian as PortHamiltonian
 from ._potential import PotentialNetwork as PotentialNetwork
 from ._spectral_closure import SpectralClosure as SpectralClosure
 from ._stress_closure import StressClosure as StressClosure
-from ._term import NeuralTerm as NeuralTerm
 from ._universal import UniversalODE as UniversalODE

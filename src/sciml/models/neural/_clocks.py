@@ -17,7 +17,7 @@ class AbstractClock(eqx.Module):
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.models.neural import AbstractClock
+        from sciml.models.neural._clocks import AbstractClock
 
         class Decades(AbstractClock):
             @property

@@ -28,7 +28,7 @@ class Posterior(NamedTuple):
         ```python
         import jax
         import jax.numpy as jnp
-        from sciml.models.neural import Posterior
+        from sciml.models.neural._latent_ode import Posterior
 
         prior = Posterior(jnp.zeros(3), jnp.zeros(3))
         assert prior.divergence() == 0.0 and prior.sample(jax.random.key(0)).shape == (3,)

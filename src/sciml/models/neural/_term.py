@@ -49,7 +49,7 @@ class NeuralTerm(AbstractModel):
         ```python
         import jax
         import jax.numpy as jnp
-        from sciml.models.neural import NeuralTerm
+        from sciml.models.neural._term import NeuralTerm
 
         term = NeuralTerm(3, outputs=1, key=jax.random.key(0))
         assert term(0.0, jnp.ones(3), None).shape == (1,)

@@ -4,11 +4,5 @@
 one's own, and sums of libraries.
 """
 
-from ._libraries import (
-    AbstractLibrary as AbstractLibrary,
-    Libraries as Libraries,
-    Polynomials as Polynomials,
-    Terms as Terms,
-    Trigonometric as Trigonometric,
-)
+from ._libraries import Polynomials as Polynomials, Terms as Terms, Trigonometric as Trigonometric
 from ._sparse_model import SparseModel as SparseModel

@@ -19,7 +19,7 @@ class AbstractLibrary(eqx.Module):
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.models.sparse import AbstractLibrary
+        from sciml.models.sparse._libraries import AbstractLibrary
 
         class Saturating(AbstractLibrary):
             def __call__(self, x):

@@ -59,7 +59,7 @@ class ParameterGrid(eqx.Module):
         return x.reshape(self.shape + x.shape[1:])
 
 
-def grid(**axes: Any) -> ParameterGrid:
+def parameter_grid(**axes: Any) -> ParameterGrid:
     """Makes the members of a Cartesian grid, for `sweep` and `ensemble`.
 
     The function that is run takes a dictionary with one value of every axis.
@@ -78,7 +78,7 @@ def grid(**axes: Any) -> ParameterGrid:
         import numpy as np
         from sciml import parallel
 
-        points = parallel.grid(a=np.linspace(0.0, 1.0, 3), b=np.linspace(0.0, 2.0, 5))
+        points = parallel.parameter_grid(a=np.linspace(0.0, 1.0, 3), b=np.linspace(0.0, 2.0, 5))
         result = parallel.sweep(lambda p: p["a"] + p["b"], points, progress=False)
         surface = result.on_grid()  # surface[i, j] belongs to a[i] and b[j]
         assert surface.shape == (3, 5)
@@ -86,7 +86,9 @@ def grid(**axes: Any) -> ParameterGrid:
         ```
     """
     if not axes:
-        raise ValueError("`grid` needs at least one axis, such as `grid(beta=np.linspace(0, 1, 10))`.")
+        raise ValueError(
+            "`parameter_grid` needs at least one axis, such as `parameter_grid(beta=np.linspace(0, 1, 10))`."
+        )
     values = {name: x if isinstance(x, jax.Array) else np.asarray(x) for name, x in axes.items()}
     for name, x in values.items():
         if x.dtype == object:

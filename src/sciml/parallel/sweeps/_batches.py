@@ -12,7 +12,7 @@ from .._blocks import default_block
 from ..members._pytree import expand, take
 from ._executable import MemberBatch
 
-SCHEDULES = ("lockstep", "sorted", "refill")
+BATCHINGS = ("lockstep", "sorted", "refill")
 
 
 class BlockPlan(NamedTuple):
@@ -43,17 +43,17 @@ class BlockPlan(NamedTuple):
         return MemberBatch(take(members, filled), filled.astype(np.int32), np.arange(self.block) < ids.size)
 
 
-def make_order(members: Any, n: int, schedule: str, cost: Any) -> np.ndarray:
+def make_order(members: Any, n: int, batching: str, cost: Any) -> np.ndarray:
     """Returns the members' numbers in the order in which they run: the slow ones first where `cost` is given.
 
     Raises:
-        ValueError: If schedule and cost do not fit each other, or the costs are not one number per member.
+        ValueError: If batching and cost do not fit each other, or the costs are not one number per member.
     """
-    if schedule not in SCHEDULES:
-        raise ValueError(f"`sweep`: `schedule` must be one of {', '.join(map(repr, SCHEDULES))}, got {schedule!r}.")
-    if (schedule == "sorted") != (cost is not None):
+    if batching not in BATCHINGS:
+        raise ValueError(f"`sweep`: `batching` must be one of {', '.join(map(repr, BATCHINGS))}, got {batching!r}.")
+    if (batching == "sorted") != (cost is not None):
         raise ValueError(
-            '`sweep`: `schedule="sorted"` needs `cost`, what each member is expected to take: an array with one number '
+            '`sweep`: `batching="sorted"` needs `cost`, what each member is expected to take: an array with one number '
             "per member, or a function of one member's parameters. The other schedules take none."
         )
     if cost is None:
@@ -64,7 +64,7 @@ def make_order(members: Any, n: int, schedule: str, cost: Any) -> np.ndarray:
     return np.argsort(-costs.astype(float), kind="stable")  # NaN goes last: such a member ends at once
 
 
-def choose_block(n: int, chosen: Mesh, schedule: str, memory: int | None, measure: Callable[[int], int]) -> int:
+def choose_block(n: int, chosen: Mesh, batching: str, memory: int | None, measure: Callable[[int], int]) -> int:
     """Returns a block size whose memory is within a budget; at least 1.
 
     What a block needs grows in proportion to its members, so that one or two programs have to be compiled and none
@@ -73,12 +73,12 @@ def choose_block(n: int, chosen: Mesh, schedule: str, memory: int | None, measur
     Args:
         n: The number of members.
         chosen: The devices.
-        schedule: How members share a loop.
+        batching: How members share a loop.
         memory: The budget in bytes; by default a quarter of an accelerator's memory, and 1 GiB on a CPU.
         measure: Returns the bytes that a block of a size needs.
     """
     device = chosen.devices.flat[0]
-    block = min(n, default_block(n, device.platform) * (choices().refill.block_lanes if schedule == "refill" else 1))
+    block = min(n, default_block(n, device.platform) * (choices().refill.block_lanes if batching == "refill" else 1))
     known = (device.memory_stats() or {}) if device.platform != "cpu" else {}
     budget = known.get("bytes_limit", 2**32) // 4 if memory is None else memory
     while block > 1 and (needed := measure(block)) > budget:

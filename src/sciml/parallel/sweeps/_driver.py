@@ -107,7 +107,7 @@ class StoredBlocks:
 
 
 def open_sweep(
-    store: AbstractStore, spec: SweepSpec, members: Any, plan: BlockPlan, program: str, *, schedule: str, resume: bool
+    store: AbstractStore, spec: SweepSpec, members: Any, plan: BlockPlan, program: str, *, batching: str, resume: bool
 ) -> np.ndarray:
     """Checks that a store is that of this sweep, or makes it so, and returns the digest of the sweep.
 
@@ -120,7 +120,7 @@ def open_sweep(
         shared=_arrays(spec.shared),
         key=spec.key,
         block=plan.block,
-        schedule=schedule,
+        batching=batching,
         order=None if np.array_equal(plan.order, np.arange(plan.order.size)) else plan.order,
     )
     if isinstance(members, Generated):
@@ -132,7 +132,7 @@ def open_sweep(
     text = describe(_named(spec.fn)) + ("" if spec.output is None else f" with output={describe(spec.output)}")
     # the program is also that of the members' shapes and the block
     found = found._replace(parts={"function": Part(code, text, follows=True), **found.parts})
-    info = {"members": int(plan.order.size), "block": plan.block, "blocks": plan.blocks, "schedule": schedule}
+    info = {"members": int(plan.order.size), "block": plan.block, "blocks": plan.blocks, "batching": batching}
     return digest_of_run(open_run(store, found, info, kind="sweep", resume=resume), store)
 
 
@@ -262,7 +262,7 @@ class Sweep:
         *,
         block: int | None,
         memory: int | None,
-        schedule: str,
+        batching: str,
         store: Any,
         resume: bool,
         stop: bool,
@@ -283,7 +283,7 @@ class Sweep:
             def measure(block: int) -> int:
                 return executable.measure(BlockPlan(order, block).batch(members, 0))
 
-            block = choose_block(self.n, chosen, schedule, memory, measure)
+            block = choose_block(self.n, chosen, batching, memory, measure)
         self.plan = BlockPlan(order, check_block(block, where="sweep"))
         first = self.plan.batch(members, 0)
         self._like = executable.shapes(first)
@@ -298,7 +298,7 @@ class Sweep:
         if opened is not None:
             check_names(self._like)
             program = executable.lower(first).as_text()
-            run = open_sweep(opened, spec, members, self.plan, program, schedule=schedule, resume=resume)
+            run = open_sweep(opened, spec, members, self.plan, program, batching=batching, resume=resume)
             self._blocks = StoredBlocks(opened, self._like, run)
 
     def first_pass(self, numbers: Sequence[int], report: Report) -> None:

@@ -235,7 +235,9 @@ class SweepResult(eqx.Module):
             ValueError: If the members did not come from a grid, or a leading axis does not fit.
         """
         if self.grid is None:
-            raise ValueError("`on_grid`: this sweep ran over plain members; only one over `parallel.grid` has a grid.")
+            raise ValueError(
+                "`on_grid`: this sweep ran over plain members; only one over `parallel.parameter_grid` has a grid."
+            )
         return self.grid.on_grid(self.values if values is None else values)
 
     def plot(self, values: PyTree = None, **options: Any) -> Any:

@@ -36,7 +36,7 @@ def sweep(
     mesh: Mesh | None = None,
     block: int | None = None,
     memory: int | None = None,
-    schedule: str = "lockstep",
+    batching: str = "lockstep",
     cost: Callable[[PyTree], Any] | ArrayLike | None = None,
     output: Callable[[PyTree], PyTree] | None = None,
     reduce: PyTree = None,
@@ -76,11 +76,11 @@ def sweep(
             `n`, the platform and `memory` alone. The last bit of a result may depend on it.
         memory: How many bytes a block may take on a device, where `block` is not given; by default 1 GiB on a CPU and a
             quarter of an accelerator's memory. XLA says what a block takes before anything runs.
-        schedule: How members of unequal length share a loop. "lockstep": in the order given, where a block takes
+        batching: How members of unequal length share a loop. "lockstep": in the order given, where a block takes
             as long as its slowest member. "sorted": by falling `cost`, so that members of one block take about as long.
-            "refill": lanes whose member is done take up the next; `fn` must have a parameter `schedule`, gets "refill"
+            "refill": lanes whose member is done take up the next; `fn` must have a parameter `batching`, gets "refill"
             for it and hands it on to `sciml.solve`. With the others it gets "lockstep" where it has no default.
-        cost: With `schedule="sorted"`, what each member is expected to take: one number per member, or a function
+        cost: With `batching="sorted"`, what each member is expected to take: one number per member, or a function
             of one member's parameters.
         output: Applied to what `fn` returned, on the device, to keep less of it.
         reduce: A reduction, or a PyTree of them: `Mean`, `Variance`, `Quantiles`, `Histogram`, `TopK`, or your own.
@@ -124,7 +124,7 @@ def sweep(
     start = time.perf_counter()
     check_progress(progress, where="sweep")
     work = prepare(
-        fn, params, shared, key=key, mesh=mesh, block=block, memory=memory, schedule=schedule, cost=cost, output=output,
+        fn, params, shared, key=key, mesh=mesh, block=block, memory=memory, batching=batching, cost=cost, output=output,
         reduce=reduce, store=store, resume=resume, on_fail=on_fail, executor=executor,
     )  # fmt: skip
     with reporting(progress, work.n, unit="member", name="sweep") as report:
@@ -148,7 +148,7 @@ def prepare(
     mesh: Any = None,
     block: Any = None,
     memory: Any = None,
-    schedule: Any = "lockstep",
+    batching: Any = "lockstep",
     cost: Any = None,
     output: Any = None,
     reduce: Any = None,
@@ -159,7 +159,7 @@ def prepare(
 ) -> Sweep:
     """Checks the arguments of `sweep` and makes it ready; nothing runs."""
     call = "fn(params)" if shared is None else "fn(params, shared)"
-    hands_on = schedule == "refill" or needs(fn, "schedule")
+    hands_on = batching == "refill" or needs(fn, "batching")
     _check_callables(fn, output, call if key is None and not hands_on else None)
     if key is not None:
         key = check_key(key, "sweep")
@@ -176,16 +176,16 @@ def prepare(
     n = count_members(params, where="sweep")
     chosen = _local_mesh(mesh)
     members = to_host(params)
-    order = make_order(members, n, schedule, cost)
+    order = make_order(members, n, batching, cost)
     spec = SweepSpec(fn, output, reduce, shared, key, key is not None and takes(fn, "key"))
-    if schedule == "refill":
-        if not takes(fn, "schedule"):
+    if batching == "refill":
+        if not takes(fn, "batching"):
             raise ValueError(
-                '`sweep`: with `schedule="refill"`, `fn` gets the keyword `schedule` to hand on to `sciml.solve`, but '
-                "has no such parameter. Add it: `def run(p, *, schedule): ... solve(..., schedule=schedule)`."
+                '`sweep`: with `batching="refill"`, `fn` gets the keyword `batching` to hand on to `sciml.solve`, but '
+                "has no such parameter. Add it: `def run(p, *, batching): ... solve(..., batching=batching)`."
             )
     if hands_on:
-        spec = spec.changed({"schedule": "refill" if schedule == "refill" else "lockstep"})
+        spec = spec.changed({"batching": "refill" if batching == "refill" else "lockstep"})
     return Sweep(
         spec,
         members,
@@ -193,7 +193,7 @@ def prepare(
         chosen,
         block=None if block is None else check_block(block, where="sweep"),
         memory=memory,
-        schedule=schedule,
+        batching=batching,
         store=store,
         resume=resume,
         stop=on_fail == "raise",

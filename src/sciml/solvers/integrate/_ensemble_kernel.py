@@ -24,14 +24,14 @@ from ...kernels.ensemble._select import HOLDS, choose, wanted
 from ._integrator import Integrator, Operands, State, known
 
 
-def backend_of(request: KernelRequest, stepper: Any, adjoint: Any, schedule: str) -> KernelRequest:
+def backend_of(request: KernelRequest, stepper: Any, adjoint: Any, batching: str) -> KernelRequest:
     """Returns what a solve asks for: `XLA` where a kernel is neither asked for nor to be taken.
 
     Args:
         request: What was asked for.
         stepper: The method, or None where diffrax runs the solve.
         adjoint: How derivatives are computed.
-        schedule: How members share a loop.
+        batching: How members share a loop.
 
     Raises:
         ValueError: If a kernel was asked for that cannot run such a solve.
@@ -43,8 +43,8 @@ def backend_of(request: KernelRequest, stepper: Any, adjoint: Any, schedule: str
         refused = "diffrax runs this solve, for its `solver`, `stepsize_controller` or `saveat`"
     elif not stepper.traits.elementwise:
         refused = f"{type(stepper).__name__} transforms whole fields"
-    elif schedule != "lockstep":
-        refused = f"`schedule={schedule!r}` runs by XLA"
+    elif batching != "lockstep":
+        refused = f"`batching={batching!r}` runs by XLA"
     elif not adjoint.runs_in_kernel:
         refused = f"`adjoint={type(adjoint).__name__}()` runs by XLA"
     if refused is None:
@@ -66,7 +66,7 @@ def run_by_kernel(
     """Runs every member to the end, by a kernel or by XLA.
 
     Args:
-        impl: What is asked for, see `kernels.ensemble.select`.
+        impl: What is asked for, see `kernels.select`.
         lanes: The engine; one member alone has no kernel.
         member: Returns the loop of one member, whose result has the result's own form, less `executed`.
         by_xla: The same loop over lanes.
@@ -111,7 +111,7 @@ def columns_by_kernel(
     """Returns how one kernel runs every member with its derivatives, or None where it does not.
 
     Args:
-        impl: What is asked for, see `kernels.ensemble.select`.
+        impl: What is asked for, see `kernels.select`.
         lanes: The engine.
         loop: The loop of one member.
         perturbed: Which leaves of `(y0, operands)` are differentiated, by each of their numbers.

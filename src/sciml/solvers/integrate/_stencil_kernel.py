@@ -1,7 +1,7 @@
 """Fixed steps on a model that is a stencil, by a kernel that takes several for each pass over memory.
 
 A model says that it is one by a method `stencil(y)`; see `sciml.kernels.stencil.StencilRates`. `_stencil_stages`
-combines that and a method to the update of a step, and `kernels.stencil.select` says whether a kernel runs it here. The
+combines that and a method to the update of a step, and `kernels.select` says whether a kernel runs it here. The
 loops then take whole runs of steps by the kernel, and all else as before: the last shorter step, the steps that a
 gradient runs again and transposes, and those that a derivative in forward mode goes through.
 """

@@ -61,7 +61,8 @@ class Cartesian(AbstractCoordinates):
 
     Example:
         ```python
-        from sciml.spatial import Cartesian, OrthogonalGrid
+        from sciml.spatial import OrthogonalGrid
+        from sciml.spatial.geometry._coordinates import Cartesian
 
         grid = OrthogonalGrid([[0.0, 0.1, 0.3, 0.7, 1.5]], Cartesian())
         assert grid.names == ("x",)

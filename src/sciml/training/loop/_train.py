@@ -41,7 +41,7 @@ class Trained(eqx.Module):
     Attributes:
         model: The model to use: the one with the lowest validation loss, or where there is nothing to validate on, that
             after the last step. With `average=` its weights are the averaged ones.
-        last: The model after the last step, its weights not averaged.
+        last_model: The model after the last step, its weights not averaged.
         best_step: The number of steps after which `model` was.
         history: The losses of all steps and of all validations.
         status: `Status.successful`; `Status.nonfinite` where NaN or infinity ended it; `Status.beyond_horizon` where
@@ -72,7 +72,7 @@ class Trained(eqx.Module):
     """
 
     model: PyTree
-    last: PyTree
+    last_model: PyTree
     best_step: int = eqx.field(static=True)
     history: TrainingHistory
     status: Status = eqx.field(static=True)
@@ -540,7 +540,7 @@ def _result(
     weights = state.judged if best.weights is None else best.weights
     return Trained(
         model=recipe.placement.returned(recipe.model(weights), given),
-        last=recipe.placement.returned(recipe.model(state.last), given),
+        last_model=recipe.placement.returned(recipe.model(state.last), given),
         best_step=n if best.weights is None else best.step,
         history=history.history(),
         status=status,

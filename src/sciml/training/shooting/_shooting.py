@@ -29,11 +29,11 @@ class Shooting(eqx.Module):
     """What multiple shooting trains: a model, and the states from which its windows start.
 
     Attributes:
-        model: The vector field, `model(t, y, args)`.
+        dynamics: The vector field, `dynamics(t, y, args)`.
         starts: The states, each leaf of shape `(windows, ...)`.
     """
 
-    model: PyTree
+    dynamics: PyTree
     starts: PyTree[Float[Array, "windows ..."]]
 
 
@@ -61,7 +61,7 @@ class ShootingLoss(eqx.Module):
 
         def one(y0, ts, args):
             options = self.options if args is None else self.options | dict(args=args)
-            return solve(shooting.model, y0, t0=ts[0], t1=ts[-1], saveat=ts, throw=False, **options).ys
+            return solve(shooting.dynamics, y0, t0=ts[0], t1=ts[-1], saveat=ts, throw=False, **options).ys
 
         ys = jax.vmap(one)(starts, windows.ts, conditions_of(self.conditions, windows))
         misfit = mean_square(jax.vmap(jax.vmap(self.observe))(ys), windows.ys, windows.seen, self.scale)
@@ -116,7 +116,7 @@ class ShootingProblem(NamedTuple):
         if penalty is not None:
             loss = eqx.tree_at(lambda loss: loss.penalty, loss, jnp.asarray(penalty, loss.penalty.dtype))
         parts = [_merged(jax.tree.map(lambda x, p=piece: x[p], self.data), factor) for piece in pieces]
-        return ShootingProblem(Shooting(shooting.model, starts), loss, joined(parts))
+        return ShootingProblem(Shooting(shooting.dynamics, starts), loss, joined(parts))
 
 
 def _merged(windows: Windows, factor: int) -> Windows:

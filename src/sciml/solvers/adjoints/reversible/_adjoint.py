@@ -220,7 +220,7 @@ class Reversible(AbstractAdjoint):
 
     With fixed steps, `t0` and `t1` known when traced, nothing is recorded. Any other loop, such as one with error
     control, records three numbers for each of `max_steps` steps: when it started, what rounding took from that,
-    and its length. A smaller `max_steps` takes less memory. With `schedule="refill"` the solve runs in lockstep, as
+    and its length. A smaller `max_steps` takes less memory. With `batching="refill"` the solve runs in lockstep, as
     gradients always do. Implicit methods are refused when traced. Forward mode needs `Forward` or
     `Direct`.
 

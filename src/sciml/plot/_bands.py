@@ -41,7 +41,7 @@ def check_quantiles(quantiles: Sequence[float]) -> list[float]:
     return found
 
 
-def ensemble(
+def bands(
     ts: Any,
     ys: Any,
     quantiles: Sequence[float] = (0.05, 0.5, 0.95),
@@ -85,7 +85,7 @@ def ensemble(
 
         ts = jnp.linspace(0.0, 3.0, 50)
         rates = jnp.linspace(0.5, 1.5, 200)
-        ax = plot.ensemble(ts, jnp.exp(-rates[:, None] * ts[None]), labels=["population"])
+        ax = plot.bands(ts, jnp.exp(-rates[:, None] * ts[None]), labels=["population"])
         assert ax.get_xlabel() == "t"
         ```
     """
@@ -98,7 +98,7 @@ def ensemble(
         raise ValueError(
             f"ts must have shape (times,), or (members, times) with the same times in each row, got {times.shape}."
         )
-    check_few(count_components(ys, 2), "ensemble")
+    check_few(count_components(ys, 2), "bands")
     components = split(ys, (members,), times.size, labels)
     ax = new_axes(ax)
     for component, colour in zip(components, colours(len(components), cmap), strict=True):

@@ -13,7 +13,7 @@ from ._frames import Frames
 from ._run import Run
 
 
-def load(store: str | os.PathLike | AbstractStore) -> Run:
+def read_run(store: str | os.PathLike | AbstractStore) -> Run:
     """Returns a stored run of `simulate` or `iterate`, finished or not, without its model.
 
     Frames come as arrays by name, or as the array where a frame is one. What a killed call did not live to write is
@@ -33,7 +33,7 @@ def load(store: str | os.PathLike | AbstractStore) -> Run:
         field = lambda t, y, args: {"x": y["v"], "v": -y["x"]}
         y0 = {"x": jnp.ones(2), "v": jnp.zeros(2)}
         sciml.simulate(field, y0, t0=0.0, t1=5.0, save_every=0.1, store="waves", progress=False)
-        run = sciml.runs.load("waves")
+        run = sciml.runs.read_run("waves")
         assert len(run) == 51 and run[10]["x"].shape == (2,) and run.reason == "reached t1 = 5"
         ```
     """
