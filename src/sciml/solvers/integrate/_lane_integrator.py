@@ -139,7 +139,7 @@ class LaneIntegrator(eqx.Module):
         quiet = quiet_integrator(self.integrator, self.lanes, state, operands)
         if quiet is not None:
             assert isinstance(self.lanes, Lanes)  # many members
-            with chosen("events.gather_noisy_from" if self.integrator.stepper.rough else "events.gather_from"):
+            with chosen("events.gather_noisy_from" if self.integrator.stepper.traits.rough else "events.gather_from"):
                 state, step_record, record = attempt_gathered(
                     self.integrator, quiet, self.lanes, state, operands, target, record, recorded, steps
                 )

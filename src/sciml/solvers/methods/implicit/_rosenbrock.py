@@ -101,8 +101,8 @@ class Rosenbrock(AbstractStepper):
 
     @property
     def hooks(self) -> Hooks:
-        """Steps in gradients; and tolerances say how closely iterations have to solve."""
-        return Hooks(step_for_vjp=self.step_for_vjp, with_tolerances=self.with_tolerances)
+        """Tolerances say how closely iterations have to solve."""
+        return Hooks(with_tolerances=self.with_tolerances)
 
     def with_tolerances(self, tolerances: tuple[float, float] | None) -> "Rosenbrock":
         """Returns the method for steps of known tolerances, which say how closely iterations have to solve."""
