@@ -73,10 +73,9 @@ LARGE = {f"y{i}": jnp.ones(()) for i in range(3)}
     [
         ("batching.one_by_one_from", 2, MANY, dict(dt=0.1)),
         ("batching.packed_from", 2, jax.tree.map(lambda x: jnp.ones(64), LARGE), dict(dt=0.1)),
-        ("loops.one_call_at_most", 2**20, MANY, dict(**FEW_STAGES)),
         ("loops.two_steps_from", 2, MANY, dict(**FEW_STAGES)),
         ("saves.step_work", 0, MANY, dict(**FEW_STAGES, saveat=jnp.array([0.3, 1.0]))),
-        ("refill.lanes_at_least", 8, MANY, dict(**FEW_STAGES, schedule="refill")),
+        ("refill.lanes_at_least", 8, MANY, dict(**FEW_STAGES, batching="refill")),
         ("events.gather_from", 2, MANY, dict(**FEW_STAGES, events=sciml.Event(stops))),
     ],
 )
@@ -116,7 +115,7 @@ def test_calls_from_python_that_are_remembered(monkeypatch):
 
     call(), call()
     assert len(found) == 1
-    with inspect.choose({"loops.one_call_at_most": 0}):
+    with inspect.choose({"loops.two_steps_from": 0}):
         call(), call()
         assert len(found) == 2
     call()

@@ -123,9 +123,6 @@ class LoopChoices:
     two_steps_work_at_most: int = _choice(
         400, "operations of a field", "An iteration tries two steps only if they are cheaper than this."
     )
-    one_call_at_most: int = _choice(
-        2**10, "bytes of all members", "On a CPU, smaller solves run as a single call of XLA's runtime."
-    )
     branch_work: int = _choice(
         10_000, "operations for each result", "Estimated cost of a loop or a branch within a field."
     )

@@ -35,7 +35,6 @@ from ._ensemble_kernel import columns_by_kernel, moving_part, run_by_kernel, unt
 from ._happenings import fewest
 from ._integrator import Integrator, Operands, State, StepRecord
 from ._lane_integrator import LaneIntegrator
-from ._one_call import in_one_call, may_be_one_call
 from ._recompute import LoopCounts, Recomputation, Residuals, StepRecords, backward_pass
 from ._result import Cotangents, KeptCotangent, Result, Saves
 from ._saved_times import SavedStates, run_free
@@ -106,14 +105,6 @@ class AdaptiveLoop(AbstractLoop):
         """Integrates every member to the end; `y0` and `operands` are lane values."""
 
         def by_xla(y0, operands, saves):
-            def run(start):
-                return self._forward(self.lanes.enter(start, True), operands, saves, False)[0]
-
-            start = self.lanes.leave(y0)
-            several = self.lanes.count is not None  # one member has the bits that `simulate` has, whatever is around it
-            if several and not self._continues(operands) and may_be_one_call(start, operands):
-                with chosen("loops.one_call_at_most"):
-                    return in_one_call(run, start)
             return self._forward(y0, operands, saves, False)[0]
 
         def member():
