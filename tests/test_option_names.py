@@ -18,6 +18,8 @@ FUNCTIONS = {
     "train": training.train,
     "ensemble": sciml.parallel.ensemble,
     "sweep": sciml.parallel.sweep,
+    "sobol_indices": sciml.inference.sobol_indices,
+    "morris_effects": sciml.inference.morris_effects,
 }
 
 

@@ -151,6 +151,13 @@ _STEADY = {name: option for name, option in _STEPS.items() if option in ("solver
     ),
 }
 
+_SENSITIVITY = {
+    **_named("fn=", "function func f model_fn"),
+    **_named("bounds=", "ranges problem"),
+    **_named("n=", "N num_samples samples"),
+    **_KEY,
+}
+
 OTHER_NAMES: Mapping[str, Mapping[str, str]] = {
     "solve": _SOLVE,
     "simulate": _SIMULATE,
@@ -159,6 +166,8 @@ OTHER_NAMES: Mapping[str, Mapping[str, str]] = {
     "train": _TRAIN,
     "ensemble": _ENSEMBLE,
     "sweep": _SWEEP,
+    "sobol_indices": _SENSITIVITY,
+    "morris_effects": _SENSITIVITY,
 }
 """For each function what other libraries call its options: `name=` of its own, or words."""
 

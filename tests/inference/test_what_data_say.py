@@ -154,7 +154,7 @@ def test_ishigami():
     np.testing.assert_allclose(found.first[1], [0.5, 0.5, 0], atol=0.005)
     with pytest.raises(ValueError, match="must be a power of two, but is 100"):
         inference.sobol_indices(ishigami, model, ranges, n=100, key=jax.random.key(1))
-    with pytest.raises(ValueError, match="`ranges` picks `x` twice"):
+    with pytest.raises(ValueError, match="`bounds` picks `x` twice"):
         inference.sobol_indices(ishigami, model, ranges * 2, key=jax.random.key(1))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from .._checks import check_count, check_key
+from .._option_names import knows_other_names
 from .._types import Key
 from ._ranged import Ranged
 
@@ -39,10 +40,11 @@ class MorrisEffects(eqx.Module):
     n_failed: int = eqx.field(static=True)
 
 
+@knows_other_names
 def morris_effects(
-    function: Callable[[Any], Any] | Any,
+    fn: Callable[[Any], Any] | Any,
     model: PyTree,
-    ranges: Sequence[tuple] | Any,
+    bounds: Sequence[tuple] | Any,
     *,
     n: int = 32,
     levels: int = 8,
@@ -61,9 +63,9 @@ def morris_effects(
     of them are members of `sciml.parallel.ensemble`: lanes, over all devices.
 
     Args:
-        function: `function(model)`, the result: one array of real numbers.
+        fn: `fn(model)`, the result: one array of real numbers.
         model: The model, any PyTree.
-        ranges: Tuples `(selector, lower, upper)` or `(selector, distribution)`, as for `sobol_indices`.
+        bounds: Tuples `(selector, lower, upper)` or `(selector, distribution)`, as for `sobol_indices`.
         n: The number of walks, two or more.
         levels: How many values each parameter takes, an even number: the middles of as many equal parts of its range.
         key: A random key, for the walks.
@@ -75,7 +77,7 @@ def morris_effects(
 
     Raises:
         ValueError: If `n` or `levels` or ranges make no sense, or some effect is finite in less than two walks.
-        TypeError: If an entry of `ranges` is none.
+        TypeError: If an entry of `bounds` is none.
 
     Source:
         M. D. Morris, Factorial sampling plans for preliminary computational experiments, Technometrics 33:161, 1991;
@@ -100,7 +102,7 @@ def morris_effects(
         raise ValueError("`morris_effects(n=1)` cannot say how effects differ: take two walks or more.")
     if levels % 2:
         raise ValueError(f"`morris_effects(levels=...)` must be even, but is {levels}.")
-    ranged = Ranged(function, model, ranges, mesh, block)
+    ranged = Ranged(fn, model, bounds, mesh, block)
     seed = int(jax.random.bits(check_key(key, "morris_effects"), (), np.uint32))
     places, order = _walks(n, len(ranged.names), levels, np.random.default_rng(seed))
     columns = [x.ppf((places[..., i] + 0.5) / levels) for i, x in enumerate(ranged.distributions)]
@@ -117,7 +119,7 @@ def morris_effects(
     if count.min() < 2:
         raise ValueError(
             f"the effect of `{ranged.names[int(count.argmin())]}` is finite in {count.min()} of {n} walks: take more "
-            "of them, or ranges in which `function` is finite."
+            "of them, or ranges in which `fn` is finite."
         )
 
     def arranged(x: np.ndarray) -> np.ndarray:

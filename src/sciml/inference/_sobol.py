@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from .._checks import check_count, check_key
+from .._option_names import knows_other_names
 from .._types import Key
 from ._ranged import Ranged
 
@@ -33,10 +34,11 @@ class SobolIndices(eqx.Module):
     n_failed: int = eqx.field(static=True)
 
 
+@knows_other_names
 def sobol_indices(
-    function: Callable[[Any], Any] | Any,
+    fn: Callable[[Any], Any] | Any,
     model: PyTree,
-    ranges: Sequence[tuple] | Any,
+    bounds: Sequence[tuple] | Any,
     *,
     n: int = 1024,
     key: Key,
@@ -52,9 +54,9 @@ def sobol_indices(
     of `sciml.parallel.ensemble`: lanes, over all devices.
 
     Args:
-        function: `function(model)`, the result: one array of real numbers.
+        fn: `fn(model)`, the result: one array of real numbers.
         model: The model, any PyTree.
-        ranges: Tuples `(selector, lower, upper)` for uniform distributions, as `bounds` of `sciml.fit`, or
+        bounds: Tuples `(selector, lower, upper)` for uniform distributions, as `bounds` of `sciml.fit`, or
             `(selector, distribution)` with a distribution of `scipy.stats`. Each number of a leaf is a
             parameter of its own. All other leaves stay.
         n: The number of points, a power of two.
@@ -67,7 +69,7 @@ def sobol_indices(
 
     Raises:
         ValueError: If `n` is no power of two, ranges make no sense, or the result does not vary.
-        TypeError: If an entry of `ranges` is none.
+        TypeError: If an entry of `bounds` is none.
 
     Source:
         A. Saltelli and others, Variance based sensitivity analysis of model output, Comput. Phys. Commun. 181:259,
@@ -95,7 +97,7 @@ def sobol_indices(
     n = check_count(n, "n", "sobol_indices")
     if n & (n - 1):
         raise ValueError(f"`sobol_indices(n=...)` must be a power of two, but is {n}.")
-    ranged = Ranged(function, model, ranges, mesh, block)
+    ranged = Ranged(fn, model, bounds, mesh, block)
     failed, seen = 0, []
 
     def evaluate(points: np.ndarray) -> np.ndarray:
@@ -106,7 +108,7 @@ def sobol_indices(
         bad = ~np.isfinite(found).all(axis=1)
         failed += int(bad.sum())
         if bad.all():
-            raise ValueError("`function` is finite nowhere in `ranges`.")
+            raise ValueError("`fn` is finite nowhere in `bounds`.")
         found[bad] = found[~bad].mean(axis=0)
         seen.append(found.T.reshape(-1, *lead))
         return seen[-1]
@@ -117,7 +119,7 @@ def sobol_indices(
     first, total = np.asarray(found.first_order), np.asarray(found.total_order)
     variance = np.var(np.concatenate(seen[:2], axis=-1), axis=-1)  # of the two independent sets of points
     if not np.all(np.isfinite(first)):
-        raise ValueError("the result does not vary over `ranges`, so that there are no shares of its variance.")
+        raise ValueError("the result does not vary over `bounds`, so that there are no shares of its variance.")
     d = len(ranged.names)
     return SobolIndices(
         names=ranged.names,

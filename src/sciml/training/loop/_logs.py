@@ -73,7 +73,7 @@ class TensorBoardLog:
     """A callback that writes what TensorBoard shows: loss, validation loss and metrics, by step. Needs tensorboard.
 
     Args:
-        folder: Where TensorBoard looks: `tensorboard --logdir FOLDER`.
+        path: The folder where TensorBoard looks: `tensorboard --logdir FOLDER`.
 
     Raises:
         ImportError: If tensorboard is not installed.
@@ -89,9 +89,9 @@ class TensorBoardLog:
         ```
     """
 
-    def __init__(self, folder: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike):
         self._api = _tensorboard()
-        self._writer = self._api.writer(str(make_folder(folder)))
+        self._writer = self._api.writer(str(make_folder(path)))
 
     def __call__(self, record: TrainingRecord) -> None:
         """Writes the numbers of a check."""
