@@ -255,3 +255,32 @@ def test_derivatives_by_infusions():
 def test_a_duration_is_above_zero(duration):
     with pytest.raises(ValueError, match="`durations` of infusions must be above zero"):
         models.TwoCompartment().infusions([0.0], [1.0], duration)
+
+
+# --- several infusions of schedules of their own
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("adjoint", [sciml.adjoints.Checkpointed(), sciml.adjoints.Gauss()], ids=["discrete", "Gauss"])
+@pytest.mark.parametrize(
+    "starts, lasting",
+    [([0.5, 1.0], [2.0, 2.0]), ([0.5, 1.5], [1.0, 1.0]), ([-1.0, 1.0], [3.0, 1.0])],
+    ids=["overlap", "touch", "across the start"],
+)
+def test_two_schedules_of_infusions_add_up(starts, lasting, adjoint):
+    drug, rate = models.TwoCompartment(clearance=2.0, volume=10.0, exchange=0.0), 0.2
+
+    def exact(starts, amounts, lasting):
+        begin, end = (4 - jnp.maximum(starts, 0), jnp.maximum(4 - starts - lasting, 0))
+        return jnp.sum(amounts / lasting / rate * (jnp.exp(-rate * end) - jnp.exp(-rate * begin)))
+
+    def amount(*given):
+        events = [drug.infusions(*(x[i : i + 1] for x in given), start=0.0) for i in range(2)]
+        sol = sciml.solve(drug, jnp.zeros(4), t0=0.0, t1=4.0, events=events, rtol=1e-7, atol=1e-9, adjoint=adjoint)
+        return sol.ys[-1, 1]
+
+    given = tuple(map(jnp.asarray, (starts, [50.0, 20.0], lasting)))
+    (found, slopes), (right, wanted) = (jax.value_and_grad(f, argnums=(0, 1, 2))(*given) for f in (amount, exact))
+    np.testing.assert_allclose(found, right, rtol=1e-6)
+    for a, b in zip(slopes, wanted):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)

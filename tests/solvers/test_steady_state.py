@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 import pytest
-from jax.sharding import Mesh, PartitionSpec as P
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 import sciml
 
@@ -197,6 +197,18 @@ def test_members_have_sums_of_their_own():
         jax.vmap(ft.partial(first_by_root, exchange)), mesh=mesh, in_specs=P("members"), out_specs=P("members")
     )
     np.testing.assert_allclose(run(k, y0), found, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=["auto", "explicit"])
+def test_members_that_are_sharded(kind):
+    mesh = jax.make_mesh((2,), ("members",), axis_types=(kind,), devices=jax.devices()[:2])
+    k, y0 = jnp.asarray([1.0, 2.0, 3.0, 4.0]), jnp.asarray([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    k, y0 = (jax.device_put(x, NamedSharding(mesh, P("members"))) for x in (k, y0))
+    found, slopes = jax.jit(jax.vmap(jax.value_and_grad(ft.partial(first_by_root, exchange))))(k, y0)
+    assert found.sharding.spec == slopes.sharding.spec == P("members")
+    total = np.sum(np.asarray(y0), axis=1)
+    np.testing.assert_allclose(found, total / (1 + np.asarray(k)), rtol=1e-4)
+    np.testing.assert_allclose(slopes, -total / (1 + np.asarray(k)) ** 2, rtol=1e-3)
 
 
 def test_conserved_quantities_that_are_given():
