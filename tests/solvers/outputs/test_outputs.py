@@ -276,3 +276,12 @@ def test_dense_output_in_a_gradient_by_a_number_of_python():
         return sol.evaluate(0.5)[0]
 
     np.testing.assert_allclose(jax.grad(state)(1.5), -0.5 * np.exp(-0.75), rtol=1e-2)
+
+
+def test_dense_output_with_flags_of_positive_elements():
+    def states(rate):
+        options = dict(positive=np.array([True, False]), saveat=diffrax.SaveAt(dense=True), throw=False)
+        sol = sciml.solve(lambda t, y, a: -a * y, jnp.ones(2), t0=0.0, t1=1.0, args=rate, **options)
+        return sol.evaluate(0.5)
+
+    np.testing.assert_allclose(jax.jit(states)(jnp.asarray(1.5)), np.exp([-0.75, -0.75]), rtol=1e-2)

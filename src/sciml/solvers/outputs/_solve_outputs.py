@@ -31,6 +31,7 @@ from ..integrate._batching import Batch
 from ..integrate._integrator import Operands
 from ..integrate._result import Result
 from ..methods._stepper import AbstractStepper
+from ..methods.around._admissible import known_flags
 from ._dense import PIECES, DenseOutput, Solve
 from ._saveat import asks_for_more, output_of, padded, read, rows_of, with_end
 
@@ -230,7 +231,7 @@ def _dense(
         fixed_steps = stepper is None or not stepper.has_error
         step = step._replace(
             solver=solver,
-            positive=request.positive,
+            positive=known_flags(request.positive),
             domain=request.domain,
             project=request.project,
             adjoint=adjoint,

@@ -198,6 +198,28 @@ def _check_says_one_thing(domain: Any, y0: Y) -> None:
     raise ValueError(f"`domain` must return one boolean for the whole state, but returns {got}. {right}.")
 
 
+class _Known:
+    """Flags of an array that stay known where JAX traces."""
+
+    def __init__(self, flags: Any):
+        self._flags = np.asarray(flags)
+        self.dtype, self._key = self._flags.dtype, (self._flags.shape, self._flags.dtype, self._flags.tobytes())
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array(self._flags, dtype)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Known) and self._key == other._key
+
+
+def known_flags(positive: Any) -> Any:
+    """Returns `positive` without arrays, which would be traced where a solution takes its steps again."""
+    return jax.tree.map(lambda x: _Known(x) if isinstance(x, np.ndarray | jax.Array) else x, positive)
+
+
 def _flags_of(positive: Any, y0: Y) -> list[tuple[tuple[int, ...], bytes] | None]:
     flags, leaves = jax.tree.leaves(positive), jax.tree.leaves(y0)
     plain = not hasattr(positive, "dtype") and jax.tree_util.all_leaves([positive])
