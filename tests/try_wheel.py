@@ -12,7 +12,7 @@ README = pathlib.Path(__file__).resolve().parents[1] / "README.md"
 
 def example() -> str:
     """The block of Python under the heading `Thirty seconds`."""
-    return re.search(r"^## Thirty seconds\n.*?```python\n(.*?)```", README.read_text(), re.DOTALL | re.MULTILINE)[1]
+    return re.search(r"^## A solve, a gradient, an ensemble\n.*?```python\n(.*?)```", README.read_text(), re.DOTALL | re.MULTILINE)[1]
 
 
 def try_wheel(wheel: pathlib.Path) -> None:
