@@ -118,7 +118,8 @@ def _kept(steps: int, counts: tuple[int, ...]) -> tuple[int, int]:
 def _levels_of_steps(setting: Setting) -> Iterator[AdjointRow]:
     steps = setting.plan.steps
     assert steps is not None
-    found = [_checkpoint_levels.split(steps, levels, multiple=PAIR) for levels in range(1, _checkpoint_levels.MOST + 1)]
+    most = choices().checkpoints.levels_at_most
+    found = [_checkpoint_levels.split(steps, levels, multiple=PAIR) for levels in range(1, most + 1)]
     for shortest, some in ((1, found[:1]), (2, found[1:])):
         few = _checkpoint_levels.split(_FEW, shortest, multiple=PAIR)
         working = setting.temporaries(Checkpointed(levels=shortest), _FEW) - setting.kept(_FEW, few)
