@@ -1,6 +1,7 @@
 """Writes the page on other projects' test suites: `python -m tests.suites --petab FOLDER --scipy FOLDER ...`.
 
 A suite whose folder is not given keeps its row. `--most N` runs at most `N` cases of each test, evenly spread over all.
+`--sbml LOG` takes outcomes that `python -m tests.suites.sbml FOLDER --log LOG` wrote; the last one of a case counts.
 """
 
 import argparse
@@ -34,6 +35,8 @@ def version_of(folder: str) -> str:
     found = subprocess.run(["git", "-C", folder, "log", "-1", "--format=%h of %cs"], capture_output=True, text=True)
     if found.returncode == 0:
         return found.stdout.strip()
+    if pathlib.Path(folder).is_file():
+        return f"run on {datetime.date.fromtimestamp(pathlib.Path(folder).stat().st_mtime)}"
     newest = max(path.stat().st_mtime for path in pathlib.Path(folder).rglob("*") if path.is_file())
     return f"files of {datetime.date.fromtimestamp(newest)}"
 
@@ -79,7 +82,15 @@ def kept_rows(text: str) -> dict[str, list[str]]:
     return found
 
 
+def logged(log: pathlib.Path) -> list[Outcome]:
+    """The outcomes in a log, of each case the last one."""
+    rows = [line.rstrip("\n").split("\t") for line in log.read_text().splitlines()]
+    return list({case: Outcome(case, outcome, why) for case, outcome, _, why in rows}.values())
+
+
 def _run(name: str, folder: str, most: int | None) -> list[Outcome]:
+    if pathlib.Path(folder).is_file():
+        return logged(pathlib.Path(folder))
     run = importlib.import_module(f"tests.suites.{name}").run
     return run(folder, most=most) if "most" in inspect.signature(run).parameters else run(folder)
 

@@ -43,6 +43,22 @@ def of_switched(a):
 
 
 @pytest.mark.x64
+@pytest.mark.parametrize("rtol", [1e-3, 1e-6])
+def test_a_step_of_few_roundings_to_the_event(rtol):
+    """Some of these starts come to the surface by a step that is not longer than the resolution of the time."""
+    event = Event(lambda t, y, args: y - 0.5, update=lambda t, y, args: y)
+
+    def end(y0):
+        field = lambda t, y, args: jnp.where(y < 0.5, 1 + y, 3 - y)  # noqa: E731
+        return sciml.solve(field, y0, t0=0.0, t1=1.0, rtol=rtol, atol=rtol / 100, events=event).ys[-1]
+
+    y0 = jnp.linspace(0.0, 0.45, 40)
+    time = np.log(1.5 / (1 + y0))
+    right = np.exp(time) * (2.5 / 1.5) * np.exp(time - 1)
+    np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(end)))(y0), right, rtol=2 * rtol)
+
+
+@pytest.mark.x64
 @each(ADJOINTS)
 @pytest.mark.parametrize("kind", ["event", "schedule"])
 def test_both_comparisons_of_the_time(adjoint, kind):

@@ -93,7 +93,8 @@ def one_sided(attempt: Attempt) -> Attempt:
     if not may_jump(field.base, attempt.end, attempt.y):
         return attempt
     one, h, end = jnp.ones_like(attempt.t), attempt.h, attempt.step.y1
-    part = jnp.minimum(jnp.maximum(_BESIDE * one, _ROUNDINGS * attempt.clock.resolution / attempt.size), one)
+    # above 1 in a step of few resolutions, whose sides are looked at before its start
+    part = jnp.maximum(_BESIDE * one, _ROUNDINGS * attempt.clock.resolution / attempt.size)
 
     def on_line(y: Y, change: Y, factor: Array) -> Y:
         return jax.tree.map(lambda x, r: x + factor.astype(x.dtype) * r, y, change)
@@ -112,7 +113,9 @@ def one_sided(attempt: Attempt) -> Attempt:
     # on the chord, whose start is before the event whatever the last stages made of the path
     chord = jax.tree.map(lambda a, b: b - a, attempt.y, end)
     along = rate(state(end, chord, -1.0), -1.0)
-    near, far = state(end, along, -1.0), state(end, along, -2.0)
+    # a step of few resolutions ends beyond the event by as much as it is long, at whatever rate its stages had there
+    anchor = jax.tree.map(lambda x, a, b: jnp.where(part < 1, x, a + b), end, attempt.y, along)
+    near, far = state(anchor, along, -1.0), state(anchor, along, -2.0)
     last, earlier = rate(near, -1.0), rate(far, -2.0)
     before = jax.tree.map(lambda a, b: 2 * a - b, last, earlier)
     change = jax.tree.map(jnp.subtract, last, earlier)
