@@ -31,7 +31,8 @@ DOSES = ((0.2, 0.15), (0.5, 0.1))
 """Times, in units of `a`, and amounts of two doses into `x`."""
 MOVED = (-0.1, 0.3)
 """By how much an event that goes on changes the state."""
-DELAY = 0.25
+DELAY = 0.26
+"""By which neither a dose nor a jump of the input comes back at an end, where the derivative would be one-sided."""
 PAST = (1.0, 0.0)
 """The state before the start of an equation with a delay."""
 TOTAL = 1.2

@@ -145,6 +145,7 @@ class _Loop:
             _, kind, amount = self.queue.pop(0)
             if kind == "dose":
                 self._change((amount, 0.0))
+            self._jumped(self.s)
             self._record()
 
     def _crossed(self, new: Any, h: float) -> tuple[float, str] | None:
