@@ -135,8 +135,9 @@ _MESSAGES = {
     ),
     Status.undetermined: (
         "The state at rest is not determined: the Jacobian is singular there, also with the conserved quantities that "
-        "are held. If the model conserves a nonlinear quantity, give it as `conserved=`. Otherwise the end depends on "
-        "the path: use `sciml.solve` with `adjoint=sciml.adjoints.Checkpointed()`."
+        "are held, or rate constants differ too widely for this precision. Use float64, or give conserved quantities "
+        "as `conserved=`, also nonlinear ones. Otherwise the end depends on the path: use `sciml.solve` with "
+        "`adjoint=sciml.adjoints.Checkpointed()`."
     ),
     Status.mesh_too_coarse: (
         "The equation does not hold between the nodes to `rtol`. Raise `max_nodes`, or loosen `rtol`. In a gradient, "

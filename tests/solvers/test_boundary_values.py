@@ -185,3 +185,20 @@ def test_a_poor_guess_needs_damped_steps():
         tol=1e-6,
     )
     np.testing.assert_allclose(sol.evaluate(0.8)[0], peer.sol(0.8)[0], rtol=1e-3)
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e9])
+def test_units_do_not_matter(unit):
+    def middle(strength, unit, nodes=None):
+        model = lambda t, y, args: jnp.stack([y[1], -unit * args * jnp.exp(y[0] / unit)])  # noqa: E731
+        ts, ys = nodes or (jnp.linspace(0.0, 1.0, 11), unit * jnp.ones((11, 2)))
+        return sciml.solve_bvp(model, both_zero, ts, ys, args=strength)
+
+    expected, sol = (middle(jnp.array(1.0), x) for x in (1.0, unit))
+    assert len(sol.ts) == len(expected.ts)
+    np.testing.assert_allclose(sol.ys / unit, expected.ys, rtol=1e-5, atol=1e-6)
+    slope, wanted = (
+        jax.grad(lambda s, x=x, o=o: middle(s, x, (o.ts, o.ys)).evaluate(0.5)[0] / x)(1.0)
+        for x, o in ((unit, sol), (1.0, expected))
+    )
+    np.testing.assert_allclose(slope, wanted, rtol=1e-4)

@@ -331,3 +331,15 @@ def test_derivatives_of_a_network_are_those_of_a_long_simulation():
     expected = jax.grad(simulated, argnums=(0, 1))(network, network.y0)
     for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected)):
         np.testing.assert_allclose(a, b, rtol=1e-4)
+
+
+@pytest.mark.parametrize("start", [[1.0, 1.0], [0.5, 0.0], [1e-3, 2.0]])
+def test_a_sum_that_only_seems_conserved_in_float32(start):
+    """Rounding of rates of 1e6 hides the inflow of 0.1: the state is right, or the solve ends with a status."""
+    model = lambda t, y, args: jnp.stack([0.1 - 1e6 * y[0] * y[1], 1e6 * y[0] * y[1] - 0.1 * y[1]])  # noqa: E731
+    sol = sciml.steady_state(model, jnp.array(start, jnp.float32), throw=False)
+    if sol.status == sciml.Status.successful:
+        np.testing.assert_allclose(sol.ys[-1], [1e-7, 1.0], rtol=1e-3)
+    else:
+        assert sol.status == sciml.Status.undetermined and np.all(np.isnan(sol.ys))
+    assert start[0] != 1e-3 or sol.status == sciml.Status.successful

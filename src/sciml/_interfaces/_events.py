@@ -75,8 +75,9 @@ class Schedule(eqx.Module):
     end happens there. Times and values may be traced, differ between members, and be
     differentiated by. A list that is shorter for some members ends with infinite times for them.
 
-    What comes twice at one time happens twice, in the order of the rows. Where the times are traced or have members,
-    each has to come after the one before: give two schedules, of which the first happens first.
+    What comes twice at one time happens twice, in the order of the rows. Where the times are traced or have members, at
+    most 8 rows may have one time (more end with `Status.crowded_events`), and only one may have the end of the solve
+    (two end with `Status.invalid_argument`): for these, give two schedules, of which the first happens first.
 
     Attributes:
         times: The times, of shape `(times,)`, in the direction of time.

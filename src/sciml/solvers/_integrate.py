@@ -318,7 +318,7 @@ def _wrong_values(model: Callable, times: Times, y0: Y) -> Array | None:
     noisy = model.model if isinstance(model, ModelWithEvents) else model
     found = []
     if isinstance(model, ModelWithEvents):
-        found = [out_of_order(model.events, model.direction), lacking(model.events, model.direction, times.t0, y0)]
+        found = [out_of_order(model), lacking(model.events, model.direction, times.t0, y0)]
     found += [refuses(noisy, times.t0, times.t1), goes_backwards(noisy, times.t0, times.t1)]
     known = [x for x in found if x is not None]
     return jnp.any(jnp.stack(known)) if known else None

@@ -171,7 +171,7 @@ def test_times_out_of_order():
         solve([2.0, 1.0])
     with pytest.raises(ValueError, match="must ascend"):
         solve([1.0, 2.0, 2.0, 1.0])
-    for times in ([2.0, 1.0], [1.0, 1.0]):
+    for times in ([2.0, 1.0], [1.0, 3.0, 3.0]):
         sol = jax.jit(solve)(jnp.array(times))
         assert sol.status == Status.invalid_argument and np.all(np.isnan(sol.ys))
 
@@ -226,6 +226,34 @@ def test_gradients_by_doses_at_one_time(adjoint):
     for a, b in zip(found, expected):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
     np.testing.assert_array_equal(end(jnp.asarray(AGAIN), 0.3).events.which[:11], [0, 0, 0, 0, 0, 1, 0, 1, 0, 0, -1])
+
+
+def repeated(times, doses, rate, adjoint, start=0.0):
+    given = Schedule(times, lambda t, y, args, dose: y * y + dose, doses)
+    options = dict(t0=0.0, t1=3.0, args=rate, events=given, adjoint=adjoint, rtol=1e-10, atol=1e-12)
+    return sciml.solve(lambda t, y, args: -args * y, jnp.asarray(start, doses.dtype), **options)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("adjoint", ["Checkpointed", "Gauss", "Backsolve"])
+def test_traced_times_that_come_twice(adjoint):
+    """Doses apply in the order of the rows, as with known times; derivatives by equal times keep that order."""
+    adjoint = getattr(sciml.adjoints, adjoint)()
+    times, doses = np.array([0.0, 0.0, 1.0, 1.0, 1.0, 2.0]), jnp.asarray(AGAIN[:6])
+
+    def exact(times, doses):
+        y = 0.0
+        for number, dose in enumerate(doses):
+            y = y * jnp.exp(-0.3 * (times[number] - times[max(number - 1, 0)])) if number else y
+            y = y * y + dose
+        return y * jnp.exp(-0.3 * (3.0 - times[5]))
+
+    end = lambda times, doses: repeated(times, doses, 0.3, adjoint).ys[-1]  # noqa: E731
+    value, found = jax.jit(jax.value_and_grad(end, (0, 1)))(jnp.asarray(times), doses)
+    np.testing.assert_allclose(value, repeated(times, doses, 0.3, adjoint).ys[-1], rtol=1e-8)
+    expected = jax.grad(exact, (0, 1))(jnp.asarray(times), doses)
+    np.testing.assert_allclose(found[0][2:], expected[0][2:], rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(found[1], expected[1], rtol=1e-6, atol=1e-8)
 
 
 def test_what_happened_is_printed():

@@ -160,14 +160,20 @@ def check_order(events: tuple[Any, ...], forwards: bool | None) -> None:
                 )
 
 
-def out_of_order(events: tuple[Any, ...], direction: Array) -> Array | None:
-    """Returns whether traced times of schedules are not in the direction of time; None where all are known."""
+def out_of_order(model: "ModelWithEvents") -> Array | None:
+    """Returns whether traced times of schedules are not in the direction of time; None where all are known.
+
+    After the first of several rows at one time, a short step leads to the next row. At the end of the solve there is no
+    such step, so the end may only come once.
+    """
+    direction = model.direction
     wrong = []
-    for schedule in events:
+    for schedule in model.events:
         if isinstance(schedule, Schedule) and not concrete(schedule.times):
             times = schedule.times.astype(direction.dtype)
-            follows = (direction * (times[1:] - times[:-1]) > 0) & jnp.isfinite(times[:-1]) | jnp.isinf(times[1:])
-            wrong.append(~jnp.all(follows) | jnp.isnan(times[0]))
+            follows = (direction * (times[1:] - times[:-1]) >= 0) & jnp.isfinite(times[:-1]) | jnp.isinf(times[1:])
+            at_end = jnp.abs(times - model.t1) <= 8 * model.resolution
+            wrong.append(~jnp.all(follows) | jnp.isnan(times[0]) | jnp.any(at_end[1:] & at_end[:-1]))
     return jnp.any(jnp.stack(wrong)) if wrong else None
 
 

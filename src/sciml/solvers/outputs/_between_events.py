@@ -59,6 +59,8 @@ class _Found(NamedTuple):
         which: Which event it is.
         rate: The rate of the state just before it.
         at_once: Whether it happens at the time of the one before.
+        rank: How often the same event happened before.
+        begun: When it first happened.
     """
 
     number: Array
@@ -66,6 +68,8 @@ class _Found(NamedTuple):
     which: Array
     rate: Y
     at_once: Array
+    rank: Array
+    begun: Array
 
 
 class _Jump(NamedTuple):
@@ -163,7 +167,10 @@ def _solved(
     if saves is not None:
         blank = jax.tree.map(lambda x: jnp.zeros((len(saves), *x.shape), x.dtype), y0)
     start = _Piece(interval.t0, y0, (interval.t0, y0), blank)
-    each = _Found(numbers, times, which, rates, at_once)
+    # rows of a schedule may have equal times, so they are counted from the first one that happened
+    same = which[:, None] == which[None]
+    rank, begun = jnp.sum(jnp.tril(same, -1), axis=1), times[jnp.argmax(same, axis=1)]
+    each = _Found(numbers, times, which, rates, at_once, rank, begun)
     last, jumps = scan(go_on, start, each, like=(model, args, request.t0, request.t1, request.saveat, events.each))
     ys = jax.tree.map(lambda x: x[None], last.y) if saves is None else last.ys
     # of events beyond those that are kept no derivative is known
@@ -214,7 +221,7 @@ def _jump(
             value: tuple = ()
             if isinstance(event, Schedule):
                 given = jnp.asarray(event.times, t.dtype)
-                row = jnp.argmin(jnp.abs(jax.lax.stop_gradient(given) - time))
+                row = jnp.argmin(jnp.abs(jax.lax.stop_gradient(given) - found.begun)) + found.rank
                 moved = derivatives_alone(given[row])
                 if event.values is not None:
                     value = (jax.tree.map(lambda x: x[row], event.values),)

@@ -113,7 +113,8 @@ def solve_bvp(
         ts: The nodes to begin with, of shape `(nodes,)`, ascending or descending; their ends are $t_0$ and $t_1$.
         ys: A guess of the states there: a PyTree like the state, with the nodes first on every leaf.
         args: What model and boundary take beside that, any PyTree.
-        rtol: The residual $\|\dot y - f\|$ that is allowed between nodes, relative to $1 + \|f\|$.
+        rtol: The residual $\|\dot y - f\|$ that is allowed between nodes, relative to $\|f\|$ plus the mean
+            of $|y|$ over the length of the interval, for each component.
         solver: An optimistix solver whose result the iteration starts from, as `optimistix.Dogleg(1e-3, 1e-3)` where
             the guess is poor. By default it starts from the guess. The iteration is Newton's with damped steps. Neither
             its course nor its end depends on factors that equations and conditions are multiplied by.
@@ -240,23 +241,27 @@ def _collocated(
         x, before = start.value, jnp.asarray(start.stats["num_steps"], jnp.int32)
     found = damped_newton(lambda x: equations(x, *constant), x, newton, max_steps, constant)
     close = Tolerances(*(jnp.asarray(1e3 * newton, x.dtype) for _ in range(2)))
-    x = implicit_root(lambda x: found.rows * equations(x, ts, operands, args), found.x, close)
+    # powers of two, by which nothing is rounded: tolerances are relative to the size of each component
+    units = jnp.exp2(jnp.round(jnp.log2(found.sizes)))
+    x = implicit_root(lambda x: found.rows * equations(x * units, ts, operands, args), found.x / units, close) * units
     x = jnp.where(found.good, x, jnp.full_like(x, jnp.nan))
     slope = jax.vmap(rate, (0, 0, None))(ts, x, operands)
-    residuals = _residuals(lambda t, x: rate(t, x, operands), ts, x, slope)
+    residuals = _residuals(lambda t, x: rate(t, x, operands), ts, x, slope, found.sizes)
     states, rates = (jax.vmap(lambda v: unflattened(v, like))(v) for v in (x, slope))
     status = jnp.where(found.good, int(Status.successful), int(Status.diverged)).astype(jnp.int32)
     return _Collocated(states, rates, residuals, status, before + found.n_steps)
 
 
-def _residuals(rate: Callable, ts: Array, x: Array, slope: Array) -> Float[Array, " intervals"]:
+def _residuals(rate: Callable, ts: Array, x: Array, slope: Array, sizes: Array) -> Float[Array, " intervals"]:
     """Returns the relative residual of the cubic in each interval, a root mean square over the state."""
-    found = []
+    h, span = jnp.abs(ts[1:] - ts[:-1])[:, None].astype(x.dtype), jnp.abs(ts[-1] - ts[0]).astype(x.dtype)
+    mean = jnp.sum(h * (jnp.abs(x[1:]) + jnp.abs(x[:-1])) / 2, axis=0, keepdims=True) / span
+    found, least = [], jnp.maximum(mean, _NEWTON * sizes) / span  # a component that is zero is noise
     for place in (_INSIDE, 1 - _INSIDE):
         t = ts[:-1] + place * (ts[1:] - ts[:-1])
         y, dy = HermiteOutput.between(place, ts[1:] - ts[:-1], x[:-1], x[1:], slope[:-1], slope[1:])
         wanted = jax.vmap(rate)(t, y)
-        relative = (dy - wanted) / (1 + jnp.abs(wanted))
+        relative = (dy - wanted) / (least + jnp.abs(wanted))
         found.append(jnp.sqrt(jnp.mean(relative**2, axis=1)))
     return jax.lax.stop_gradient(jnp.maximum(*found))
 

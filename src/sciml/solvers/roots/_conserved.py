@@ -96,6 +96,21 @@ def conserved_quantities(
     return GivenQuantities(function, rate_of(_finite(jacobian)[None]) / _or_one(squares))
 
 
+def vanishes(quantities: LinearQuantities | GivenQuantities, rate: Array, jacobian: Array, x: Array) -> Bool[Array, ""]:
+    """Returns whether the rates of linear quantities that were found vanish at a state, compared with their own terms.
+
+    Where one rate constant is larger than another by more than the precision can represent, the Jacobians at the start
+    may suggest a sum that the model does not conserve. The term that holds this sum then hides its rate.
+    """
+    if isinstance(quantities, GivenQuantities):
+        return jnp.ones((), bool)
+    terms = jnp.matmul(jnp.abs(jacobian), jnp.abs(x), precision="highest")
+    changes = jnp.abs(jnp.matmul(quantities.matrix, rate, precision="highest"))
+    sizes = jnp.matmul(jnp.abs(quantities.matrix), terms, precision="highest")
+    tiny = jnp.finfo(x.dtype).tiny
+    return jax.lax.stop_gradient(jnp.all(changes <= jnp.sqrt(jnp.finfo(x.dtype).eps) * sizes + tiny))
+
+
 def is_conserved(quantities: LinearQuantities | GivenQuantities, jacobian: Array, x: Array) -> Bool[Array, ""]:
     """Returns whether given quantities are conserved at a state at rest, where $C f' = 0$ follows from it."""
     if isinstance(quantities, LinearQuantities):

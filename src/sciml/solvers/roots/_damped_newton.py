@@ -2,7 +2,8 @@ r"""Newton's method with damped steps, for equations of any units and any scale.
 
 A step is $\Delta x = -J^{-1} F(x)$. The trial $x + \lambda \Delta x$ is accepted if the step that would follow with the
 same matrix, $-J^{-1} F(x + \lambda \Delta x)$, is shorter. Neither this nor the end depends on factors that equations
-are multiplied by, unlike a norm of $F$.
+are multiplied by, unlike a norm of $F$. Steps are measured relative to the values of each unknown, so that they do not
+depend on units either.
 
 P. Deuflhard, Newton Methods for Nonlinear Problems, Springer (2004), sections 3.3.1 and 3.3.3.
 """
@@ -27,18 +28,24 @@ _GROWTH = 1e3
 `Tolerances` of the derivatives of a root allow as much."""
 
 
+_NOISE = 4.0
+"""Steps that rounding may cause are shorter than the tolerance by this factor: of an unknown that is zero, too."""
+
+
 class Root(NamedTuple):
     """A root.
 
     Attributes:
         x: The root, or the last iterate.
         rows: Factors that make the largest entry of each row of the scaled Jacobian one, shaped like `x`.
+        sizes: The size of each unknown over the nodes, which is not zero, shape `(1, n)`.
         good: Whether it is a root.
         n_steps: The number of iterations.
     """
 
     x: Float[Array, "nodes n"]
     rows: Float[Array, "nodes n"]
+    sizes: Float[Array, "1 n"]
     good: Bool[Array, ""]
     n_steps: Int[Array, ""]
 
@@ -48,6 +55,7 @@ class _Iteration(NamedTuple):
 
     x: Array
     rows: Array
+    sizes: Array
     damping: Array
     ended: Array
     count: Array
@@ -65,27 +73,36 @@ def damped_newton(
     Args:
         f: The equations, of the shape of `x`.
         x: Where to begin.
-        tolerance: The length of a step that is neglected, relative to one plus the largest value over the nodes.
+        tolerance: The length of a step that is neglected, relative to the largest value over the nodes.
         max_steps: The most iterations.
         like: Values that `f` closes over.
     """
-    shape, matrices = x.shape, DenseMatrix(np.zeros((x.size, x.size)))
+    shape, matrices, eps = x.shape, DenseMatrix(np.zeros((x.size, x.size))), jnp.finfo(x.dtype).eps
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], x.size).astype(x.dtype)
+
+    def sizes_of(x: Array) -> Array:
+        largest = jnp.max(jnp.abs(x), axis=0, keepdims=True)
+        return jnp.where(largest > 0, largest, jnp.ones_like(largest))
 
     def iterate(at: _Iteration) -> _Iteration:
-        x = at.x
-        sizes = jnp.broadcast_to(1 + jnp.max(jnp.abs(x), axis=0, keepdims=True), shape)
-        matrix = jax.jacfwd(f)(x).reshape(x.size, x.size) * sizes.reshape(1, -1)
+        x, units = at.x, jnp.broadcast_to(at.sizes, shape)
+        matrix = jax.jacfwd(f)(x).reshape(x.size, x.size) * units.reshape(1, -1)
         largest = jnp.max(jnp.abs(matrix), axis=1)
         rows = 1 / jnp.where(largest > 0, largest, jnp.ones_like(largest))
-        factors = matrices.factorise(matrix * rows[:, None])
+        matrix = matrix * rows[:, None]
+        factors = matrices.factorise(matrix)
 
-        def step_from(x: Array) -> Array:
-            """In units of `sizes`."""
-            return -matrices.substitute(factors, rows * f(x).reshape(-1)).reshape(shape)
+        def solved(right: Array) -> Array:
+            return units * matrices.substitute(factors, right).reshape(shape)
 
-        step = step_from(x)
-        trial = x + at.damping * sizes * step
-        after = step_from(trial)
+        move = -solved(rows * f(x).reshape(-1))
+        # a step that rounding of the terms of the equations may cause
+        terms = jnp.matmul(jnp.abs(matrix), ((jnp.abs(x) + jnp.abs(move)) / units).reshape(-1), precision="highest")
+        noise = jnp.abs(solved(eps * signs * terms))
+        sizes = sizes_of(jnp.maximum(jnp.abs(x + move), _NOISE / tolerance * noise))
+        trial = x + at.damping * move
+        move_after = -solved(rows * f(trial).reshape(-1))
+        step, after = move / sizes, move_after / sizes
         length, length_after = jnp.max(jnp.abs(step)), jnp.max(jnp.abs(after))
         bend = jnp.max(jnp.abs(after - (1 - at.damping) * step))
         shorter = length_after <= (1 - at.damping / 4) * length
@@ -99,13 +116,13 @@ def damped_newton(
         at_start = (length <= tolerance) | (full & ~shorter & (length <= _GROWTH * tolerance))
         failed = ~jnp.isfinite(length) | (damping < _LEAST_DAMPING)
         ended = jnp.where(at_trial | at_start, 1, jnp.where(failed, 2, 0)).astype(jnp.int32)
-        last = jnp.where(at_trial, trial + sizes * after, x + sizes * step)
+        last = jnp.where(at_trial, trial + move_after, x + move)
         x = jnp.where(ended == 1, last, jnp.where(shorter, trial, x))
-        return _Iteration(x, rows.reshape(shape), damping, ended, at.count + 1)
+        return _Iteration(x, rows.reshape(shape), sizes, damping, ended, at.count + 1)
 
     def going(at: _Iteration) -> Bool[Array, ""]:
         return (at.ended == 0) & (at.count < max_steps)
 
-    start = _Iteration(x, jnp.ones_like(x), jnp.ones((), x.dtype), jnp.int32(0), jnp.int32(0))
+    start = _Iteration(x, jnp.ones_like(x), sizes_of(x), jnp.ones((), x.dtype), jnp.int32(0), jnp.int32(0))
     found = while_loop(going, iterate, start, like=like)
-    return Root(found.x, found.rows, found.ended == 1, found.count)
+    return Root(found.x, found.rows, found.sizes, found.ended == 1, found.count)

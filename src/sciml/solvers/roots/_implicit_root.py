@@ -19,7 +19,15 @@ from ..._jax._vma import match
 from ..._types import BoolScalarLike, Y
 from ..control._pid import Tolerances, scaled_error
 from ..methods._ravel import flattened, unflattened
-from ._conserved import GivenQuantities, LinearQuantities, inverse_of, is_conserved, jacobian_of, with_jacobian
+from ._conserved import (
+    GivenQuantities,
+    LinearQuantities,
+    inverse_of,
+    is_conserved,
+    jacobian_of,
+    vanishes,
+    with_jacobian,
+)
 
 
 def implicit_root(f: Callable[[Y], Y], y: Y, tolerances: Tolerances) -> Y:
@@ -91,6 +99,7 @@ def steady_root(
     nearer = jax.lax.stop_gradient(jacobian_of(held, x - jnp.sum(steps, axis=1)))
     change = jnp.matmul(inverse, nearer - matrix, precision="highest") * scale[None] / scale[:, None]
     regular &= ~(jnp.max(jnp.sum(jnp.abs(change), axis=1), initial=0.0) > _CHANGE)
+    regular &= vanishes(conserved, rate, jacobian, x)
     y = unflattened(_with_derivatives(held, x, close & regular), y0)
     stays = jnp.all(x == start) & jnp.all(rate == 0)
     return SteadyRoot(y, close, regular | stays, is_conserved(conserved, jacobian, x))

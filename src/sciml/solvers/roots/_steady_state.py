@@ -70,7 +70,8 @@ def steady_state(
 
     Returns:
         A `Solution` with `ts` of shape `(1,)`, holding `t`, and `ys` like that of `solve`; NaN where no root was found.
-        Its status is `undetermined` where the Jacobian is singular although conserved quantities are held.
+        Its status is `undetermined` where the Jacobian is singular although conserved quantities are held, or where a
+        quantity that was found is not conserved: rate constants that differ widely may cause this in float32.
 
     Raises:
         TypeError: If an argument has the wrong type, or the state is complex.
