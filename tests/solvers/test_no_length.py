@@ -76,6 +76,26 @@ def test_derivatives_by_the_times_beside_events(adjoint, event):
     np.testing.assert_allclose(by_t1, BY_T1, rtol=2e-4)
 
 
+MASS = np.diag([1.0, 0.0])
+WITH_MASS = {
+    "Rodas5P": dict(solver=sciml.solvers.Rodas5P(mass=MASS)),
+    "BDF": dict(solver=sciml.solvers.BDF(mass=MASS)),
+    "events": dict(solver=sciml.solvers.Rodas5P(mass=MASS), events=EVENTS["given"]),
+    "Forward": dict(solver=sciml.solvers.Rodas5P(mass=MASS), adjoint=adjoints.Forward()),
+}
+
+
+@pytest.mark.parametrize("how", WITH_MASS)
+def test_derivatives_of_algebraic_variables_by_the_times(how):
+    def end(t0, t1):
+        start, model = jnp.array([0.5, 0.0]), lambda t, y, args: jnp.stack([-y[0], y[1] - y[0] ** 2 - jnp.sin(t)])
+        return sciml.solve(model, start, t0=t0, t1=t1, throw=False, **FINE, **WITH_MASS[how]).ys[-1, 1]
+
+    slopes = jax.vmap(jax.grad(end, (0, 1)))(np.full(2, START), ENDS)
+    passed = 0.5 * np.exp(2 * (START - ENDS))
+    np.testing.assert_allclose(slopes, [passed, np.cos(ENDS) - passed], rtol=2e-3, atol=1e-5)
+
+
 def test_derivative_around_the_members():
     total = jax.grad(lambda ends: jnp.sum(jax.vmap(lambda t1: run(START, t1).ys[-1])(ends)))(jnp.asarray(ENDS))
     np.testing.assert_allclose(total, BY_T1, rtol=2e-4)

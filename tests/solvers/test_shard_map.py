@@ -153,6 +153,25 @@ def test_events(name):
     close(over_devices(fn, mesh)(batch), jax.jit(fn)(batch), rtol=1e-9)
 
 
+@pytest.mark.parametrize("name", ["delayed", "dense"])
+def test_gradients_within_and_around(name):
+    """Of arrays without elements, and of dense output, whose step has reverse mode alone."""
+    delayed = sciml.Delayed(lambda t, y, past, a: -a * past, 0.25, lambda t, a: jnp.ones_like(a))
+    model = delayed if name == "delayed" else lambda t, y, a: -a * y
+
+    def one(a):
+        how = dict(saveat=diffrax.SaveAt(dense=True)) if name == "dense" else {}
+        sol = sciml.solve(model, jnp.array(1.0), t0=0.0, t1=1.0 / a, args=a, solver=diffrax.Bosh3(), throw=False, **how)
+        return jnp.sum(sol.evaluate(jnp.array([0.2, 0.4]))) if name == "dense" else sol.ys[-1]
+
+    batch, mesh = jnp.array([1.0, 2.0]), Mesh(np.array(jax.devices()[:2]), ("members",))
+    expected = jax.jit(jax.vmap(jax.grad(one)))(batch)
+    np.testing.assert_allclose(over_devices(jax.vmap(jax.grad(one)), mesh)(batch), expected, rtol=1e-8)
+    # around the map the gradient is through one member on each device
+    alone = over_devices(lambda a: one(a[0])[None], mesh)
+    np.testing.assert_allclose(jax.grad(lambda a: jnp.sum(alone(a)))(batch), expected, rtol=1e-8)
+
+
 def test_a_mesh_of_two_axes():
     mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("a", "b"))
     batch, states = members(2).model, members(4).y0

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ._interpreters import Primitive, ad, batching, mlir, partial_eval
+from ._vma import match
 
 
 def forward_only(tree: PyTree, message: str) -> PyTree:
@@ -50,10 +51,10 @@ def never_computed(kinds: Iterable[Any], message: str) -> list[Array]:
     They are the tangents of what has reverse mode alone, and are transposed by a rule that does not look at them.
 
     Args:
-        kinds: What has a shape and a dtype.
+        kinds: Arrays or their types.
         message: The `TypeError` that is raised where they are computed, or compiled.
     """
-    return [_never.bind(jnp.zeros(x.shape, x.dtype), message=message) for x in kinds]
+    return [_never.bind(match(jnp.zeros(x.shape, x.dtype), x), message=message) for x in kinds]
 
 
 def not_differentiated(tree: PyTree, message: str) -> PyTree:

@@ -31,7 +31,7 @@ from ..._jax._differentiable import adding_up
 from ..._jax._marks import over_lanes as over_lanes_mark
 from ..._jax._shards import members_alike, over_shards, shardable
 from ..._jax._static_flags import as_shapes, of_shapes
-from ..._jax._vma import promote
+from ..._jax._vma import match, promote
 from ...kernels._backends import XLA
 from ...kernels._lanes import Lanes, Unbatched, differentiable
 from ..events._event_state import EventState
@@ -335,10 +335,19 @@ def _rule(
         operands_bar = eqx.combine(diff_bar, without_saves(zeros))._replace(saves=zeros.saves, rows=zeros.rows)
         if operands.saves is not None:
             operands_bar = operands_bar._replace(saves=saves_bar)
-        return ((y_bar, operands_bar),)
+        # an array without elements gets a cotangent of zero that varies over no axis of a mesh
+        return (jax.tree.map(_like_primal, (y_bar, operands_bar), inputs, is_leaf=_is_none),)
 
     solve.defvjp(forward, backward, symbolic_zeros=True)
     return solve
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
+
+
+def _like_primal(bar: Any, x: Any) -> Any:
+    return None if bar is None else match(bar, x)
 
 
 def _of_restart(cotangent: Result, result: Result) -> KeptCotangent | None:

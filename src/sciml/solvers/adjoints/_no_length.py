@@ -1,7 +1,7 @@
 r"""Derivatives by the times of a member that ends where it starts.
 
 It takes no step, so that no step carries the derivatives $\partial y / \partial t_1 = f$ and $\partial y / \partial t_0
-= -f$, which hold for it too.
+= -f$, which hold for it too. With a mass matrix, $f$ is the rate of a consistent state.
 """
 
 from typing import Any
@@ -29,28 +29,30 @@ def with_rates_by_times(loop: AbstractLoop, operands: Operands, result: Result) 
         result: What it returned.
     """
     known = all(map(concrete, (operands.span, operands.t0, operands.saves)))
-    if known or not loop.integrator.stepper.traits.field_is_rate:
+    if known or not loop.integrator.stepper.traits.knows_rate:
         return result
-    field = loop.integrator.field
+    stepper, field = loop.integrator.stepper, loop.integrator.field
     inputs = operands._replace(tolerances=None, dt=None, saves=None)
 
+    def rate_of(t: Array, y: PyTree, operands: list) -> PyTree:
+        return stepper.coordinates.rate(field.bind(operands), t, y)
+
     def rate(t: Array, y: PyTree, inputs: Operands) -> PyTree:
-        # the field was traced for operands that vary over all axes of a mesh over which any of them varies
-        t, y, inputs = promote((t, y, inputs))
         # members are mapped over here by JAX, which batches no program of theirs where they are sharded by their type
-        run = members_apart(field) if on_explicit_axes((t, y, inputs.field)) else field
+        run = members_apart(rate_of) if on_explicit_axes((t, y, inputs.field)) else rate_of
         return run(t, y, inputs.field)
 
     def moved(y: PyTree, elapsed: Array) -> PyTree:
-        return _moved(rate)(y, elapsed, inputs)
+        # the field was traced for operands that vary over every mesh axis over which any of them varies, and the state
+        # must vary like its derivative, including its arrays without elements
+        return _moved(rate)(*promote((y, elapsed, inputs)))
 
-    if operands.saves is None:
-        return result._replace(ys=moved(result.ys, operands.span))
-    saved = jax.vmap(lambda y, elapsed: saved_part(moved(joined(y, result.ys), elapsed)))
-    return result._replace(ys=joined(saved(saved_part(result.ys), operands.saves), result.ys))
+    states = saved_part(result.ys)
+    along = moved(states, operands.span) if operands.saves is None else jax.vmap(moved)(states, operands.saves)
+    return result._replace(ys=joined(along, result.ys))
 
 
-def _moved(field: Any) -> Any:
+def _moved(rate_of: Any) -> Any:
     @jax.custom_jvp
     def state(y, elapsed, inputs):
         del elapsed, inputs
@@ -69,7 +71,7 @@ def _moved(field: Any) -> Any:
             rate = jnp.where(here, rate, jnp.zeros_like(rate))
             return tangent + (inputs.direction * elapsed_dot).astype(rate.dtype) * rate
 
-        return y, jax.tree.map(add, y_dot, field(inputs.t0, y, inputs))
+        return y, jax.tree.map(add, y_dot, rate_of(inputs.t0, y, inputs))
 
     state.defjvp(jvp, symbolic_zeros=True)
     return state

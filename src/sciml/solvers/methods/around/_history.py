@@ -91,9 +91,7 @@ class WithHistory(AbstractWrappedStepper):
     @property
     def coordinates(self) -> Coordinates:
         """A state with its history."""
-        return Coordinates(
-            self.close, self.starting_step, prepare=self.prepare, finish=self.finish, rate=self.base.coordinates.rate
-        )
+        return Coordinates(self.close, self.starting_step, prepare=self.prepare, finish=self.finish, rate=self.rate)
 
     @property
     def hooks(self) -> Hooks:
@@ -125,6 +123,12 @@ class WithHistory(AbstractWrappedStepper):
                 f"it, but that of {type(self.base).__name__} holds {wrong[0]}."
             )
         return History(y, past), found
+
+    def rate(self, field: BoundField, t: RealScalarLike, y: Any) -> Any:
+        """Returns the rate of a state; that of a history is zero between steps."""
+        if isinstance(y, History):
+            return History(self.base.coordinates.rate(field, t, y.y), jax.tree.map(jnp.zeros_like, y.past))
+        return self.base.coordinates.rate(field, t, y)
 
     def init(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
         """Returns what the method reuses, if anything: what it remembers is part of the state."""
