@@ -75,7 +75,8 @@ def test_pictures_of_all_other_models_are_drawn(tmp_path):
 def test_every_model_is_in_the_gallery():
     """With its picture, or where that is."""
     page = (ROOT / "docs/guides/all_models.md").read_text()
-    names = [name for name, value in vars(sciml.models).items() if name[0] != "_" and not inspect.ismodule(value)]
+    names = [name for name in dir(sciml.models) if name[0] != "_" and not inspect.ismodule(getattr(sciml.models, name))]
+    names.remove("TYPE_CHECKING")
     assert len(names) > 50 and [name for name in names if f"`{name}`" not in page] == []
 
 

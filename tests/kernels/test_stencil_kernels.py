@@ -13,14 +13,13 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 import sciml
 from sciml import kernels
-from sciml.kernels import stencil
+from sciml.kernels import select, stencil
 from sciml.kernels.stencil import (
     AbstractStencilKernel,
     NotForKernelsError,
     StencilUpdate,
     Tiling,
     _select,
-    select,
     tune,
 )
 from sciml.models import Diffusion

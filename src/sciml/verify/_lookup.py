@@ -15,38 +15,28 @@ _PROBLEMS = {
 }
 
 _REFERENCES = {  # by module, which is loaded when one of its functions is looked up
-    "measures._invariants": "kdv_phase_shifts kuramoto_sivashinsky_production",
-    "measures._reflection": "reflection_level",
+    "measures._invariants": "kdv_phase_shifts kuramoto_sivashinsky_production reflection_level",
     "problems._trapped": "oscillator_state coherent_state",
     "problems._vortices": "taylor_green_flow beltrami_flow",
-    "solutions._bounces": "bounce_times bouncing_ball",
-    "solutions._burgers_series": "burgers_series",
-    "solutions._cavity": "cavity_table",
-    "solutions._channel_flows": "poiseuille couette",
-    "solutions._counts": "birth_death_law one_step_law",
-    "solutions._cylinder": "cylinder_table",
     "solutions._dam_break": "riemann_shallow_water dam_break",
     "solutions._drift": "ornstein_uhlenbeck_density keller_segel_growth gibbs_density",
     "solutions._elastic_surface": "rayleigh_speed rayleigh_wave",
-    "solutions._electromagnetic": "cavity_frequency cavity_mode electromagnetic_plane_wave",
-    "solutions._fields": "burgers_cole_hopf fisher_kpp_front gray_scott_steady_states",
-    "solutions._firing_period": "firing_period",
-    "solutions._fronts": "allen_cahn_front allen_cahn_radius fisher_kpp_speed",
-    "solutions._heat_kernel": "heat_kernel",
-    "solutions._helmholtz_green": "helmholtz_green",
-    "solutions._isentropic_vortex": "isentropic_vortex",
+    "solutions._electromagnetic": "cavity_frequency cavity_mode electromagnetic_plane_wave layered_medium",
+    "solutions._events": "bounce_times bouncing_ball firing_period",
+    "solutions._fields": "burgers_series burgers_cole_hopf fisher_kpp_front gray_scott_steady_states heat_kernel",
+    "solutions._gas": "isentropic_vortex riemann_euler sedov",
     "solutions._klein_gordon": "klein_gordon_wave sine_gordon_breather sine_gordon_kink",
-    "solutions._kovasznay": "kovasznay",
-    "solutions._layered_medium": "layered_medium",
     "solutions._mackey_glass": "mackey_glass_onset",
-    "solutions._moments": "ornstein_uhlenbeck_moments geometric_brownian_moments",
-    "solutions._phase_fields": "phase_wall cahn_hilliard_growth swift_hohenberg_growth",
+    "solutions._patterns": (
+        "allen_cahn_front allen_cahn_radius fisher_kpp_speed phase_wall cahn_hilliard_growth "
+        "swift_hohenberg_growth turing_growth turing_onset nagumo_front"
+    ),
+    "solutions._processes": "birth_death_law one_step_law ornstein_uhlenbeck_moments geometric_brownian_moments",
     "solutions._rayleigh_benard": "rayleigh_benard_growth rayleigh_benard_onset",
-    "solutions._riemann_euler": "riemann_euler",
-    "solutions._sedov": "sedov",
-    "solutions._sound": "sound_of_a_point",
-    "solutions._turing": "turing_growth turing_onset nagumo_front",
-    "solutions._wave_solutions": "dalembert spherical_wave wave_kernel leapfrog_frequency",
+    "solutions._viscous_flows": "cavity_table poiseuille couette cylinder_table kovasznay",
+    "solutions._wave_solutions": (
+        "helmholtz_green sound_of_a_point dalembert spherical_wave wave_kernel leapfrog_frequency"
+    ),
 }
 _MODULES = {name: module for module, names in _REFERENCES.items() for name in names.split()}
 
