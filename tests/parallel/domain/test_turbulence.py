@@ -11,7 +11,6 @@ import pytest
 import sciml
 from sciml import inspect, parallel
 from sciml.models import NavierStokes3D, SteadyPower
-from sciml.models.flows._dealiasing import AbstractDealiasing
 from sciml.spatial import Grid
 
 GRID = Grid((16, 8, 5), 0.0, (7.0, 11.0, 5.0))
@@ -90,14 +89,3 @@ def test_what_cannot_be_split_so_is_refused():
     domain = parallel.Domain(("x", None, None), mesh=parallel.mesh(**MESH))
     with pytest.raises(ValueError, match=r"must have shape \(3, 2, 8, 5\), but has \(3, 4, 8, 5\)"):
         domain.run(lambda y: NavierStokes3D(GRID, domain=domain)(0.0, y, None), jnp.ones((3, 32, 8, 5)))
-
-    class Own(AbstractDealiasing):
-        def fields(self, modes, shape):
-            return jnp.fft.irfftn(modes, s=shape, axes=(-3, -2, -1))
-
-        def modes(self, fields, shape):
-            return jnp.fft.rfftn(fields, axes=(-3, -2, -1))
-
-    model = NavierStokes3D(GRID, dealiasing=Own(), domain=domain)
-    with pytest.raises(TypeError, match=r"`Own` has no `resolved\(shape\)`"):
-        domain.run(lambda y: model(0.0, y, None), start(float))
