@@ -30,8 +30,9 @@ class AbstractDistribution(eqx.Module):
         import jax.numpy as jnp
         import sciml
         from sciml import inference
+        from sciml.inference.distributions._abstract import AbstractDistribution
 
-        class Rayleigh(inference.AbstractDistribution):
+        class Rayleigh(AbstractDistribution):
             scale: jax.Array = eqx.field(converter=sciml.parameter)
 
             @property

@@ -48,6 +48,7 @@ class AbstractStencilKernel(AbstractKernel):
         from typing import ClassVar
 
         import jax.numpy as jnp
+        from sciml import kernels
         from sciml.kernels import stencil
 
         class Rolled(stencil.AbstractStencilKernel):
