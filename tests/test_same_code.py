@@ -12,6 +12,7 @@ import pytest
 
 import sciml
 from sciml import _same_code
+from sciml._choices import choices
 from sciml._same_code import first_of_same_code
 
 RATE = 0.5
@@ -70,7 +71,7 @@ def test_what_cannot_be_compared_stands_for_itself():
     def make(x):
         return lambda t, y, args: x
 
-    large = np.zeros(_same_code.LARGE)
+    large = np.zeros(choices().calls.compared_bytes_at_most)
     f, g = make(large), make(large)
     assert first_of_same_code(f) is f and first_of_same_code(g) is g
     jax.jit(lambda x: [first_of_same_code(make(x)), x][1])(1.0)  # a traced value

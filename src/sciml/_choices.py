@@ -354,6 +354,11 @@ class CallChoices:
 
     remembered: int = _choice(256, "calls", "More decided calls are all forgotten, which costs a millisecond each.")
     looks: int = _choice(400, "checks", "Number of checks for a result before the thread sleeps, some 10 microseconds.")
+    compared_bytes_at_most: int = _choice(
+        2**20,
+        "bytes",
+        "Functions that read larger NumPy arrays are not compared: that takes longer than a millisecond.",
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""How sciml is installed: under which name, beside what namesake, and on which versions with known faults."""
+"""The installation: the name of the distribution, a package of the same name, and versions with known faults."""
 
 import importlib.metadata
 import warnings

@@ -1,7 +1,7 @@
-"""Functions that are created anew in every call, such as `lambda t, y, args: -y` within a function or a loop.
+"""Shared programs of functions that are created in every call, such as `lambda t, y, args: -y` in a loop.
 
-JAX compiles a program for each function object. Two functions of the same code that read the same values give the same
-program, so the first of them stands for all: its programs are found again.
+JAX compiles a program for each function object. Two functions with the same code that read the same values have the
+same program. So the first of them replaces the others, and JAX finds its programs again.
 """
 
 import functools
@@ -15,23 +15,21 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from ._choices import choices
 from ._digests import Hasher, digest_of, digest_of_array
-
-LARGE = 2**20
-"""Bytes of a NumPy array that a function may read and still be compared: more take longer than a millisecond."""
 
 _first: weakref.WeakValueDictionary[str, Callable] = weakref.WeakValueDictionary()  # by digest
 _known: weakref.WeakKeyDictionary[Callable, weakref.ref[Callable]] = weakref.WeakKeyDictionary()
 
 
 def first_of_same_code(tree: PyTree) -> PyTree:
-    """Returns a tree in which the first function of the same code stands for each function.
+    """Returns a tree in which the first function with the same code replaces each function.
 
-    Functions are the same if their code, defaults, the values of the names that they read from their module and those
-    that they close over are the same. Arrays of JAX, which never change, count by identity, and those of NumPy by their
-    numbers. A function that reads anything else, a large array of NumPy, a traced value or names that its code does not
-    show (`getattr`, an import of one's own module) stands for itself.
-    A function that has been seen before stands for what it stood for, whatever it reads now: as under `jax.jit`.
+    Two functions are the same if their code, their defaults, the module variables that they read and the variables that
+    they close over are the same. JAX arrays are immutable and compared by identity, NumPy arrays by their numbers. A
+    function is not replaced if it reads a traced value, a large NumPy array, a value of unknown kind, or names that its
+    code does not show (`getattr`, an import of a module of the user). As with `jax.jit`, a function object is compared
+    once: later changes of the variables that it reads have no effect.
     """
     return jax.tree.map(_first_of, tree)
 
@@ -65,6 +63,6 @@ def _first_of(x: Any) -> Any:
 def _of_array(x: Any) -> str:
     if isinstance(x, jax.Array):
         return digest_of("identity", str(id(x)))  # the function keeps it, so that no other array has its place
-    if isinstance(x, np.ndarray) and x.nbytes > LARGE:
+    if isinstance(x, np.ndarray) and x.nbytes > choices().calls.compared_bytes_at_most:
         raise TypeError("too large to be compared")
     return digest_of_array(x)

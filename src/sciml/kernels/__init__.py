@@ -1,4 +1,4 @@
-"""Kernels: formulations of the same arithmetic that a machine runs faster, each beside its reference.
+"""Kernels: faster formulations of the same arithmetic, each with a reference.
 
 - `kernels.stencil`: a grid whose cells look at their neighbours, many steps at a time.
 - `kernels.select`: whether XLA or a kernel runs an update or an ensemble, and why.

@@ -1,1 +1,1 @@
-"""What a solve may save beside states at given times: every step, functions of states, and dense output."""
+"""Outputs of a solve: states at given times, every step, functions of states, and dense output."""
