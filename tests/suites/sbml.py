@@ -9,6 +9,7 @@ Cases run in worker processes of bounded memory and time: a case that takes long
 """
 
 import argparse
+import contextlib
 import csv
 import json
 import os
@@ -233,7 +234,8 @@ class _Worker:
         """Ends the process."""
         if self.process is not None:
             self.process.kill()
-            with self.process:  # closes its files
+            # Leaving the block closes the files. Text that the process never read is then written once more.
+            with contextlib.suppress(BrokenPipeError), self.process:
                 pass
         self.process = None
 
