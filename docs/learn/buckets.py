@@ -129,7 +129,7 @@ assert asked.traces == 2
 # ## Where sciml uses it
 #
 # `sciml.solve` compiles once for each vector field, structure and dtype; times, tolerances, parameters and `args` are
-# traced ([Compiled once](../guides/solve.md#compiled-once)). A table of doses of varying length is padded with
+# traced ([Compiled once](../guides/solve.md#compilation-and-recompilation)). A table of doses of varying length is padded with
 # infinite times ([Events](../guides/events.md#doses-at-given-times)): a bucket. A sweep runs blocks of a fixed
 # number of members, the last one padded, so that a million members are one program.
 
