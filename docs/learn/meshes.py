@@ -150,7 +150,7 @@ assert alone == [] and [c.kind for c in mean] == ["all-reduce"]
 # ## Where sciml uses it
 #
 # Sharded members stay sharded through `jax.jit(jax.vmap(solve))`, solutions and gradients
-# ([Ensembles](../guides/ensembles.md#over-devices-by-jaxs-own-means)). `sciml.parallel.ensemble` and `sweep` do it
+# ([Ensembles](../guides/ensembles.md#sharded-arrays-on-several-devices)). `sciml.parallel.ensemble` and `sweep` do it
 # for any number of members. For fields that are split over space, `sciml.parallel.Domain` knows which cells
 # neighbours need and sends those alone ([Fields over devices](../guides/domains.md)); how that is written by hand is
 # in [shard_map](shard_map.md). `sciml.inspect.sharding` draws which devices hold what

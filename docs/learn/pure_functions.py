@@ -138,7 +138,7 @@ assert counted == int(100 / period * 2 + 0.5)
 # A model is a function `f(t, y, args)`, and a solve a function of the initial state, the model's leaves and `args`:
 # what changes from call to call goes there, and never into a global ([Your own model](../guides/models.md)). For
 # rules that are no equation, `sciml.runs.iterate` takes a `step(state, key)` and does the rest: frames, checkpoints,
-# and the same bits after a crash ([Long runs](../guides/long_runs.md#steps-of-your-own)). The hand-made loop above
+# and the same bits after a crash ([Long runs](../guides/long_runs.md#custom-steps-monte-carlo-and-cellular-automata)). The hand-made loop above
 # agrees with `sciml.solve`:
 
 # %%

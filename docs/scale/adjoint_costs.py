@@ -109,7 +109,7 @@ assert planned < 20
 # %% [markdown]
 # So for a gradient the question is what is dear. Evaluations: one level. Memory: two levels or three, which cost a
 # third and two thirds more than one. A loop of a million steps and a large state: `Reversible`, if its method suits
-# ([where it loses accuracy](../guides/adjoints.md#where-it-loses-accuracy)). And in a loop that waits for memory, to
+# ([where it loses accuracy](../guides/adjoints.md#accuracy-of-reversible-gradients)). And in a loop that waits for memory, to
 # compute again is often *faster* than to keep: what is kept is written and read.
 #
 # ## Forwards
