@@ -37,6 +37,6 @@ def test_every_section_of_the_page_says_on_which_machine():
 @pytest.mark.x64
 def test_commands_beside_peers_are_benchmarks():
     """The third column of the second table names them."""
-    table = (ROOT / "docs/guides/peers.md").read_text().split("## Take sciml")[1].split("\n\n")[1]
+    table = (ROOT / "docs/guides/peers.md").read_text().split("## When to use sciml")[1].split("\n\n")[1]
     named = [name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[-2])]
     assert len(named) > 10 and not set(named) - set(BENCHMARKS)
