@@ -1,4 +1,4 @@
-"""Ten thousand Lorenz systems with one event each, beside the solve without it and `vmap(diffrax)` with its own."""
+"""Ten thousand Lorenz systems with one event each, compared with a solve without events and with `vmap(diffrax)`."""
 
 import functools
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a gradient costs beside the solve it differentiates, for one system."""
+"""The cost of a gradient compared with the solve that it differentiates, for one system."""
 
 from collections.abc import Callable
 from typing import Any

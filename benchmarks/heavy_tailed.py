@@ -1,4 +1,4 @@
-"""Van der Pol oscillators of which a few take a hundred times the steps of the others: who waits for whom?"""
+"""Van der Pol oscillators, a few of which need a hundred times more steps: the cost of waiting for slow members."""
 
 import functools
 from typing import Any

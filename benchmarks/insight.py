@@ -1,4 +1,4 @@
-"""What `inspect.report` predicts, beside what is measured, for ten programs."""
+"""The times that `inspect.report` predicts, compared with measurements, for ten programs."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""Five thousand paths of geometric Brownian motion, beside diffrax with both of its paths and a scan over lanes.
+"""Five thousand paths of geometric Brownian motion, compared with diffrax (both of its paths) and a hand-written scan.
 
 And ten thousand of births and deaths, one reaction at a time, beside NumPy's loop over a hundredth of them.
 """

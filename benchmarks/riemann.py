@@ -1,4 +1,4 @@
-"""Finite volumes beside exact solutions: errors of shock tubes, the order in smooth flow, and what stays positive."""
+"""Finite volumes compared with exact solutions: errors of shock tubes, the order in smooth flow, and positivity."""
 
 import functools as ft
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What the chapters of "How to scale your simulation" predict, beside what they measure: `docs/scale` runs here."""
+"""The predictions of the chapters of "How to scale your simulation", compared with measurements: runs `docs/scale`."""
 
 import functools
 import pathlib
