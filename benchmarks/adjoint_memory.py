@@ -12,7 +12,7 @@ import numpy as np
 
 import sciml
 from sciml import inspect
-from sciml.inspect._memory import Memory
+from sciml.inspect._compiled import Memory
 
 from ._harness import Candidate, Group, Measured, jitted, max_error
 

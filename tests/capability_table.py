@@ -21,7 +21,7 @@ import tqdm
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 import sciml
-from sciml.inspect._collectives import collectives_of
+from sciml.inspect._compiled import collectives_of
 from sciml.inspect._hlo_text import parse
 from tests.adjoint_table import configure, exact, feed, first_sentence
 

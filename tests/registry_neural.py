@@ -14,7 +14,7 @@ import numpy as np
 import sciml
 from sciml import models
 from sciml.models import neural
-from sciml.models.neural._term import NeuralTerm
+from sciml.models.neural._universal import NeuralTerm
 from sciml.spatial import Grid, Neumann, Periodic, Rusanov
 
 SMALL = dict(width=4, depth=1)

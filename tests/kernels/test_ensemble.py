@@ -15,7 +15,7 @@ from jax.sharding import Mesh, PartitionSpec as P
 
 import sciml
 from sciml import kernels
-from sciml.kernels.ensemble import _polyfills, _run
+from sciml.kernels.ensemble import _flat, _run
 from sciml.kernels.ensemble._member import Members, UntilDone
 from sciml.solvers.integrate import _ensemble_kernel
 
@@ -383,12 +383,10 @@ def test_polyfills_are_as_accurate_as_the_dtype(dtype):
     xs = xs.astype(dtype)
     names = dict(zip(("acos", "acosh", "asin", "asinh", "atan", "atanh"), ("arccos", "arccosh", "arcsin", "arcsinh",
                                                                            "arctan", "arctanh")))  # fmt: skip
-    unary = [
-        name for name in _polyfills.POLYFILLS if name not in ("add_any", "erf_inv", "is_finite", "pow", "rem", "round")
-    ]
+    unary = [name for name in _flat.POLYFILLS if name not in ("add_any", "erf_inv", "is_finite", "pow", "rem", "round")]
 
     def all_of(x):
-        return {name: _polyfills.POLYFILLS[name](x) for name in unary}
+        return {name: _flat.POLYFILLS[name](x) for name in unary}
 
     for name, found in jax.jit(all_of)(xs).items():
         with np.errstate(all="ignore"):
@@ -397,19 +395,19 @@ def test_polyfills_are_as_accurate_as_the_dtype(dtype):
     bases, powers = (np.array(x, dtype) for x in ([2, -2, -2, 0, 0, 0, 3, 9], [0.5, 3, 2, 2, 0, -1, -2.5, 1]))
     with np.errstate(all="ignore"):
         expected = bases**powers
-    found = _polyfills.POLYFILLS["pow"](jnp.asarray(bases), jnp.asarray(powers))
+    found = _flat.POLYFILLS["pow"](jnp.asarray(bases), jnp.asarray(powers))
     np.testing.assert_allclose(found, expected, rtol=16 * float(jnp.finfo(dtype).eps))
-    assert _polyfills.POLYFILLS["rem"](dtype(-7.5), dtype(2)) == -1.5
+    assert _flat.POLYFILLS["rem"](dtype(-7.5), dtype(2)) == -1.5
     inside = np.concatenate([np.linspace(-0.99, 0.99, 199), 1 - 10.0 ** np.linspace(-6, -1, 20)]).astype(dtype)
-    found, expected = jax.jit(_polyfills.POLYFILLS["erf_inv"])(inside), scipy.special.erfinv(inside)
+    found, expected = jax.jit(_flat.POLYFILLS["erf_inv"])(inside), scipy.special.erfinv(inside)
     conditioned = float(jnp.finfo(dtype).eps) * (16 + 2 / (1 - np.abs(inside)))  # the square is rounded near one
     assert np.all(np.abs(found - expected) <= conditioned * np.abs(expected))
-    np.testing.assert_array_equal(_polyfills.POLYFILLS["erf_inv"](jnp.asarray([-1, 1], dtype)), [-np.inf, np.inf])
+    np.testing.assert_array_equal(_flat.POLYFILLS["erf_inv"](jnp.asarray([-1, 1], dtype)), [-np.inf, np.inf])
     halves = np.array([-2.5, -1.5, -0.4, 0.5, 1.5, 2.5, 2.6, 1e6], dtype)
     for rounding in jax.lax.RoundingMethod.TO_NEAREST_EVEN, jax.lax.RoundingMethod.AWAY_FROM_ZERO:
-        found = _polyfills.POLYFILLS["round"](jnp.asarray(halves), rounding_method=rounding)
+        found = _flat.POLYFILLS["round"](jnp.asarray(halves), rounding_method=rounding)
         np.testing.assert_array_equal(found, jax.lax.round(halves, rounding))
-    np.testing.assert_array_equal(_polyfills.POLYFILLS["is_finite"](jnp.array([1, jnp.inf, jnp.nan], dtype)), [1, 0, 0])
+    np.testing.assert_array_equal(_flat.POLYFILLS["is_finite"](jnp.array([1, jnp.inf, jnp.nan], dtype)), [1, 0, 0])
 
 
 def sorts(t, y, rate):

@@ -30,7 +30,7 @@ from sciml.spatial import (
     Reflecting,
     Rusanov,
 )
-from sciml.spatial.finite_volumes._limiters import minmod
+from sciml.spatial.finite_volumes._reconstruction import minmod
 
 from .running import believe, solve
 

@@ -19,7 +19,7 @@ from sciml.spatial import (
     Spherical,
     clustered_faces,
 )
-from sciml.spatial.finite_volumes._limiters import minmod
+from sciml.spatial.finite_volumes._reconstruction import minmod
 from tests.gradients import check_gradient
 
 pytestmark = pytest.mark.x64

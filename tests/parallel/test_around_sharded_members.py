@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import NamedSharding, PartitionSpec as P
 
 import sciml
-from sciml.inspect._collectives import collectives_of
+from sciml.inspect._compiled import collectives_of
 from sciml.inspect._hlo_text import parse
 from tests.conftest import X64
 from tests.parallel.test_named_sharding import FINE, HOW, field, mesh_of

@@ -14,7 +14,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 import sciml
-from sciml.inspect._collectives import collectives_of
+from sciml.inspect._compiled import collectives_of
 from sciml.inspect._hlo_text import parse
 from tests.parallel.common import collectives_in
 from tests.sharding_table import SOLVERS

@@ -123,13 +123,13 @@ def test_interrupted_again_and_again(tmp_path, monkeypatch, choose):
     choose({"runs.frames": 2**12})  # several blocks
     whole = ensemble(tmp_path / "whole")
     sizes = []
-    take = sciml.runs._active_members.ActiveMembers._choose
+    take = sciml.runs._execute.ActiveMembers._choose
 
     def count(self, ids, index):
         sizes.append(len(ids))
         take(self, ids, index)
 
-    monkeypatch.setattr(sciml.runs._active_members.ActiveMembers, "_choose", count)
+    monkeypatch.setattr(sciml.runs._execute.ActiveMembers, "_choose", count)
     calls = 0
     while not (run := ensemble(tmp_path / "parts", stop=[low, WallTime(0.0)])).finished:
         assert "wall time" in run.reason

@@ -32,7 +32,7 @@ from sciml.spatial import (
     Rusanov,
     Sides,
 )
-from sciml.spatial.finite_volumes._limiters import minmod, monotonized_central, van_leer
+from sciml.spatial.finite_volumes._reconstruction import minmod, monotonized_central, van_leer
 from sciml.spatial.finite_volumes._variables import Componentwise
 
 LIMITERS = (minmod, van_leer, monotonized_central)

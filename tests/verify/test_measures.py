@@ -9,9 +9,14 @@ import pytest
 from sciml import verify
 from sciml.models import LotkaVolterra
 from sciml.verify.measures._finite_difference import finite_difference_gradient
-from sciml.verify.problems._exact import exponential_decay, harmonic_oscillator, linear_system, logistic
-from sciml.verify.problems._pytree import pytree_state
-from sciml.verify.problems._time_dependent import cosine_growth
+from sciml.verify.problems._exact import (
+    cosine_growth,
+    exponential_decay,
+    harmonic_oscillator,
+    linear_system,
+    logistic,
+    pytree_state,
+)
 
 
 def fixed_steps(step):

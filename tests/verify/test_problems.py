@@ -15,11 +15,20 @@ from scipy.integrate import solve_ivp
 import sciml
 from sciml import verify
 from sciml.verify import _lookup
-from sciml.verify.problems._nonstiff_references import arenstorf, brusselator, lotka_volterra
-from sciml.verify.problems._registry import EXACT_PROBLEMS, REFERENCE_PROBLEMS, WAVE_PROBLEMS
-from sciml.verify.problems._stiff_reactions import chemical_akzo_nobel, pollution
-from sciml.verify.problems._stiff_references import hires, oregonator, robertson, van_der_pol, van_der_pol_unscaled
-from sciml.verify.problems._time_dependent import prothero_robinson
+from sciml.verify._lookup import EXACT_PROBLEMS, REFERENCE_PROBLEMS, WAVE_PROBLEMS
+from sciml.verify.problems._exact import prothero_robinson
+from sciml.verify.problems._references import (
+    arenstorf,
+    brusselator,
+    chemical_akzo_nobel,
+    hires,
+    lotka_volterra,
+    oregonator,
+    pollution,
+    robertson,
+    van_der_pol,
+    van_der_pol_unscaled,
+)
 
 each_exact = pytest.mark.parametrize("make", EXACT_PROBLEMS, ids=lambda make: make.__name__)
 each_reference = pytest.mark.parametrize("make", REFERENCE_PROBLEMS, ids=lambda make: make.__name__)

@@ -14,8 +14,10 @@ from ..solvers.adjoints._checkpointed import Checkpointed as Checkpointed
 from ..solvers.adjoints._direct import Direct as Direct
 from ..solvers.adjoints._forward import Forward as Forward
 from ..solvers.adjoints._implicit import Implicit as Implicit
-from ..solvers.adjoints.continuous._backsolve import Backsolve as Backsolve
-from ..solvers.adjoints.continuous._gauss import Gauss as Gauss
-from ..solvers.adjoints.continuous._interpolating import Interpolating as Interpolating
+from ..solvers.adjoints.continuous._adjoints import (
+    Backsolve as Backsolve,
+    Gauss as Gauss,
+    Interpolating as Interpolating,
+)
 from ..solvers.adjoints.reversible._adjoint import Reversible as Reversible
 from ..solvers.integrate._abstract import AbstractLoop as AbstractLoop

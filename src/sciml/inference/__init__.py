@@ -19,10 +19,9 @@ from ._hierarchical import hierarchical as hierarchical
 from ._identifiability import identifiability as identifiability
 from ._laplace import LaplaceApproximation as LaplaceApproximation
 from ._log_density import LogDensity as LogDensity, log_density as log_density
-from ._morris import morris_effects as morris_effects
 from ._nuts import nuts as nuts
 from ._profile import profile_likelihood as profile_likelihood
-from ._sobol import sobol_indices as sobol_indices
+from ._sensitivity import morris_effects as morris_effects, sobol_indices as sobol_indices
 from .distributions._counts import NegativeBinomial as NegativeBinomial, PoissonCounts as PoissonCounts
 from .distributions._custom import Custom as Custom
 from .distributions._normal import (

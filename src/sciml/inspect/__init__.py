@@ -26,21 +26,16 @@ where the answer needs it; `report` and `first_nan` alone run it.
 
 from .._choices import choose as choose
 from ._adjoint_memory import adjoint_memory as adjoint_memory
-from ._collectives import collectives as collectives
-from ._cost import cost as cost
+from ._compiled import collectives as collectives, cost as cost, loops as loops, memory as memory
 from ._environment import environment as environment
 from ._fallbacks import fallbacks as fallbacks
 from ._first_nan import first_nan as first_nan
-from ._hlo import hlo as hlo
 from ._horizon import horizon as horizon
 from ._jacobian import jacobian as jacobian
-from ._jaxpr import jaxpr as jaxpr
-from ._loops import loops as loops
+from ._lower import hlo as hlo, jaxpr as jaxpr
 from ._lyapunov import lyapunov_exponents as lyapunov_exponents
 from ._make_report import report as report
-from ._memory import memory as memory
 from ._rates import rates as rates
-from ._report import Report as Report
-from ._report_diff import diff as diff
+from ._report import Report as Report, diff as diff
 from ._retraces import retraces as retraces
 from ._sharding import sharding as sharding

@@ -34,14 +34,12 @@ from ..solvers.adjoints._abstract import AbstractAdjoint
 from ..solvers.adjoints._checkpointed import Checkpointed
 from ..solvers.adjoints._direct import Direct
 from ..solvers.adjoints._forward import Forward
-from ..solvers.adjoints.continuous._backsolve import Backsolve
-from ..solvers.adjoints.continuous._gauss import Gauss
-from ..solvers.adjoints.continuous._interpolating import Interpolating
+from ..solvers.adjoints.continuous._adjoints import Backsolve, Gauss, Interpolating
 from ..solvers.adjoints.reversible._adjoint import Reversible
 from ..solvers.adjoints.reversible._fixed_steps import needed_coupling
 from ..solvers.integrate._batching import members_of, sequential
 from ..solvers.integrate._fixed_steps import PAIR
-from ._memory import human, memory
+from ._compiled import human, memory
 
 _FEW = 9  # steps: three blocks of three
 

@@ -3,13 +3,9 @@
 from collections import Counter
 from typing import NamedTuple
 
-from ._collectives import Collective, collectives_of
-from ._cost import Cost
-from ._hlo_shapes import bytes_of_shape
-from ._hlo_text import HloModule
+from ._compiled import Collective, Cost, Loop, Memory, collectives_of, loops_of
+from ._hlo_text import HloModule, bytes_of_shape
 from ._hlo_work import Kernel, kernels_of
-from ._loops import Loop, loops_of
-from ._memory import Memory
 from ._rates import Rates
 
 

@@ -5,8 +5,8 @@ Every rule is a function of the report that returns what it finds; `RULES` lists
 
 from collections.abc import Callable, Iterator
 
+from ._compiled import human
 from ._measure import duration
-from ._memory import human
 from ._report import Finding, Report
 
 _LARGE = 2**20  # bytes: what is smaller is not worth a word

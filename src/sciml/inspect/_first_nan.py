@@ -12,8 +12,7 @@ from .._jax._interpreters import ClosedJaxpr, jaxpr_as_fun
 from .._jax._marks import LANES, ONE_BY_ONE
 from ._flat_program import FlatProgram, bad_in
 from ._lower import of_arrays
-from ._origin import Search
-from ._origin_found import Origin
+from ._origin import Origin, Search
 from ._programs import places
 
 

@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ._hlo_shapes import arrays_of, bytes_of_shape, elements_of
-from ._hlo_text import HloModule, Instruction
+from ._hlo_text import HloModule, Instruction, arrays_of, bytes_of_shape, elements_of
 
 FREE = frozenset({"parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all", "partition-id"})
 """They only name values and move no data."""

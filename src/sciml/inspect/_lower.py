@@ -1,4 +1,4 @@
-"""Lower any callable with any PyTree of arguments: the one step every inspection shares."""
+"""Lower any callable with any PyTree of arguments: the first step of every inspection; and its programs as text."""
 
 from collections.abc import Callable
 from typing import Any
@@ -52,3 +52,58 @@ def of_arrays(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
 def compile(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> jax.stages.Compiled:
     """Trace, lower and compile `fn(*args, **kwargs)`."""
     return lower(fn, args, kwargs).compile()
+
+
+def jaxpr(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The jaxpr of `fn(*args, **kwargs)`: JAX's own program, before any compiler saw it.
+
+    Args:
+        fn: Any callable, jitted or not (a jitted one shows up as one `jit` equation).
+        *args: Its positional arguments; array leaves may be `jax.ShapeDtypeStruct`, other leaves are static.
+        **kwargs: Its keyword arguments.
+
+    Returns:
+        The `jax.extend.core.ClosedJaxpr`. Print it, or walk its `.jaxpr.eqns`.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml import inspect
+
+        closed = inspect.jaxpr(lambda x, power: x**power, jnp.ones(3), 2)
+        assert [str(eqn.primitive) for eqn in closed.jaxpr.eqns] == ["integer_pow"]
+        ```
+    """
+    closed, _, _ = eqx.filter_make_jaxpr(fn)(*args, **kwargs)
+    return closed
+
+
+def hlo(fn: Callable[..., Any], *args: Any, stage: str = "optimized", **kwargs: Any) -> str:
+    """The program of `fn(*args, **kwargs)` as text.
+
+    Args:
+        fn: Any callable, jitted or not.
+        *args: Its positional arguments; array leaves may be `jax.ShapeDtypeStruct`.
+        stage: `"stablehlo"` is what JAX hands to the compiler; `"optimized"` is what the compiler made of it for
+            the default device: after fusion, partitioning and scheduling.
+        **kwargs: Its keyword arguments.
+
+    Returns:
+        The program's text.
+
+    Raises:
+        ValueError: If `stage` is neither of the two.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml import inspect
+
+        text = inspect.hlo(lambda x: jnp.sin(x) * 2, jnp.ones(8))
+        assert "fusion" in text  # sine and product became one loop over memory
+        ```
+    """
+    if stage not in ("optimized", "stablehlo"):
+        raise ValueError(f'stage must be "optimized" or "stablehlo", got {stage!r}.')
+    lowered = lower(fn, args, kwargs)
+    return lowered.as_text() if stage == "stablehlo" else lowered.compile().as_text() or ""

@@ -1,4 +1,4 @@
-r"""Vector fields: one equation a file, with values that work.
+r"""Vector fields by family, with values that work.
 
 A model is a callable PyTree, `model(t, y, args) -> dy/dt`, and its parameters are its leaves: `grad`
 with respect to the model, `vmap` over models and a sweep over parameters need nothing further.
@@ -83,65 +83,75 @@ from typing import TYPE_CHECKING
 from .. import _former_names as _former_names
 from . import neural as neural, sparse as sparse
 from ._files import load as load, save as save
-from .fields._advection import Advection as Advection, AdvectionDiffusion as AdvectionDiffusion
-from .fields._allen_cahn import AllenCahn as AllenCahn
-from .fields._burgers import Burgers as Burgers
-from .fields._cahn_hilliard import CahnHilliard as CahnHilliard
-from .fields._darcy import Darcy as Darcy
-from .fields._diffusion import Diffusion as Diffusion
-from .fields._fisher_kpp import FisherKPP as FisherKPP
+from ._processes import GeometricBrownian as GeometricBrownian, OrnsteinUhlenbeck as OrnsteinUhlenbeck
+from .fields._advection import Advection as Advection, AdvectionDiffusion as AdvectionDiffusion, Burgers as Burgers
+from .fields._diffusion import Darcy as Darcy, Diffusion as Diffusion
 from .fields._fokker_planck import FokkerPlanck as FokkerPlanck
-from .fields._ginzburg_landau import GinzburgLandau as GinzburgLandau
-from .fields._gray_scott import GrayScott as GrayScott
-from .fields._integral_kuramoto_sivashinsky import IntegralKuramotoSivashinsky as IntegralKuramotoSivashinsky
-from .fields._keller_segel import KellerSegel as KellerSegel
-from .fields._kuramoto_sivashinsky import KuramotoSivashinsky as KuramotoSivashinsky
-from .fields._reaction_diffusion import ReactionDiffusion as ReactionDiffusion
-from .fields._swift_hohenberg import SwiftHohenberg as SwiftHohenberg
-from .flows._carried import Carried as Carried
+from .fields._patterns import (
+    GinzburgLandau as GinzburgLandau,
+    IntegralKuramotoSivashinsky as IntegralKuramotoSivashinsky,
+    KuramotoSivashinsky as KuramotoSivashinsky,
+    SwiftHohenberg as SwiftHohenberg,
+)
+from .fields._phases import AllenCahn as AllenCahn, CahnHilliard as CahnHilliard
+from .fields._reaction_diffusion import (
+    FisherKPP as FisherKPP,
+    GrayScott as GrayScott,
+    KellerSegel as KellerSegel,
+    ReactionDiffusion as ReactionDiffusion,
+)
 from .flows._compressible_navier_stokes import CompressibleNavierStokes as CompressibleNavierStokes
 from .flows._euler import Euler as Euler
 from .flows._flow_forces import (
+    AbstractEddyViscosity as AbstractEddyViscosity,
     AbstractFlowForce as AbstractFlowForce,
     BodyForce as BodyForce,
     Buoyancy as Buoyancy,
+    Carried as Carried,
     Obstacle as Obstacle,
+    Smagorinsky as Smagorinsky,
 )
-from .flows._implicit_friction import ImplicitFriction as ImplicitFriction
-from .flows._incompressible_flow import FlowState as FlowState, IncompressibleFlow as IncompressibleFlow
+from .flows._incompressible_flow import (
+    FlowState as FlowState,
+    ImplicitFriction as ImplicitFriction,
+    IncompressibleFlow as IncompressibleFlow,
+)
 from .flows._navier_stokes_3d import NavierStokes3D as NavierStokes3D, SteadyPower as SteadyPower
 from .flows._scalar_laws import InviscidBurgers as InviscidBurgers, Traffic as Traffic, Transport as Transport
 from .flows._shallow_water import ShallowWater as ShallowWater
-from .flows._smagorinsky import AbstractEddyViscosity as AbstractEddyViscosity, Smagorinsky as Smagorinsky
 from .flows._vorticity import Vorticity as Vorticity, kolmogorov_forcing as kolmogorov_forcing
 from .networks._arrhenius import Arrhenius as Arrhenius
 from .networks._reaction_network import ReactionNetwork as ReactionNetwork
 from .networks._sbml_model import SBMLModel as SBMLModel, read_sbml as read_sbml
-from .noise._geometric_brownian import GeometricBrownian as GeometricBrownian
-from .noise._ornstein_uhlenbeck import OrnsteinUhlenbeck as OrnsteinUhlenbeck
-from .ode._bouncing_ball import BouncingBall as BouncingBall
-from .ode._fitzhugh_nagumo import FitzHughNagumo as FitzHughNagumo
-from .ode._harmonic_oscillator import HarmonicOscillator as HarmonicOscillator
-from .ode._integrate_and_fire import IntegrateAndFire as IntegrateAndFire
-from .ode._kepler import Kepler as Kepler
-from .ode._linear import Linear as Linear
-from .ode._logistic import Logistic as Logistic
-from .ode._lorenz63 import Lorenz63 as Lorenz63
-from .ode._lorenz96 import Lorenz96 as Lorenz96
-from .ode._lotka_volterra import LotkaVolterra as LotkaVolterra
-from .ode._mackey_glass import MackeyGlass as MackeyGlass
-from .ode._pendulum import Pendulum as Pendulum
-from .ode._restricted_three_body import RestrictedThreeBody as RestrictedThreeBody
-from .ode._sir import SIR as SIR
+from .ode._excitable import (
+    FitzHughNagumo as FitzHughNagumo,
+    IntegrateAndFire as IntegrateAndFire,
+    VanDerPol as VanDerPol,
+    VanDerPolScaled as VanDerPolScaled,
+)
+from .ode._mechanics import (
+    BouncingBall as BouncingBall,
+    HarmonicOscillator as HarmonicOscillator,
+    Kepler as Kepler,
+    Pendulum as Pendulum,
+    RestrictedThreeBody as RestrictedThreeBody,
+)
+from .ode._populations import (
+    SIR as SIR,
+    Logistic as Logistic,
+    LotkaVolterra as LotkaVolterra,
+    MackeyGlass as MackeyGlass,
+)
+from .ode._systems import Linear as Linear, Lorenz63 as Lorenz63, Lorenz96 as Lorenz96
 from .ode._two_compartment import TwoCompartment as TwoCompartment
-from .ode._van_der_pol import VanDerPol as VanDerPol, VanDerPolScaled as VanDerPolScaled
-from .reactions._birth_death import BirthDeath as BirthDeath
-from .reactions._brusselator import Brusselator as Brusselator
-from .reactions._hires import HIRES as HIRES
-from .reactions._oregonator import Oregonator as Oregonator
-from .reactions._robertson import Robertson as Robertson
-from .reactions._schloegl import Schloegl as Schloegl
-from .reactions._schnakenberg import Schnakenberg as Schnakenberg
+from .reactions._concentrations import (
+    HIRES as HIRES,
+    Brusselator as Brusselator,
+    Oregonator as Oregonator,
+    Robertson as Robertson,
+    Schnakenberg as Schnakenberg,
+)
+from .reactions._molecules import BirthDeath as BirthDeath, Schloegl as Schloegl
 from .waves._acoustic import Acoustic as Acoustic, Sound as Sound
 from .waves._dispersion import (
     AbstractDispersion as AbstractDispersion,
@@ -149,17 +159,18 @@ from .waves._dispersion import (
     Drude as Drude,
     Lorentz as Lorentz,
 )
+from .waves._dispersive import (
+    GrossPitaevskii as GrossPitaevskii,
+    KortewegDeVries as KortewegDeVries,
+    NonlinearSchroedinger as NonlinearSchroedinger,
+)
 from .waves._elastic_wave import ElasticWave as ElasticWave
 from .waves._field_source import FieldSource as FieldSource
-from .waves._gross_pitaevskii import GrossPitaevskii as GrossPitaevskii
-from .waves._klein_gordon import KleinGordon as KleinGordon
-from .waves._korteweg_de_vries import KortewegDeVries as KortewegDeVries
 from .waves._maxwell import Maxwell as Maxwell
-from .waves._nonlinear_schroedinger import NonlinearSchroedinger as NonlinearSchroedinger
 from .waves._signals import PointSources as PointSources, Ricker as Ricker, Sampled as Sampled
 from .waves._staggered_fields import WaveFields as WaveFields
 from .waves._time_harmonic import TimeHarmonicWave as TimeHarmonicWave
-from .waves._wave import Wave as Wave
+from .waves._wave import KleinGordon as KleinGordon, Wave as Wave
 
 if not TYPE_CHECKING:  # a type checker would believe that there is every name
     __getattr__ = _former_names.knows_former_names(__name__)

@@ -29,9 +29,8 @@ from .members._generated import generate as generate
 from .members._grid import parameter_grid as parameter_grid
 from .members._qmc import latin_hypercube as latin_hypercube, sobol as sobol
 from .reductions._abstract import AbstractReduction as AbstractReduction
-from .reductions._histogram import Histogram as Histogram
+from .reductions._distribution import Histogram as Histogram, Quantiles as Quantiles
 from .reductions._moments import Mean as Mean, Variance as Variance
-from .reductions._quantiles import Quantiles as Quantiles
 from .reductions._top_k import TopK as TopK
 from .sweeps._result import SweepResult as SweepResult
 from .sweeps._retry import Retry as Retry

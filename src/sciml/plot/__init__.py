@@ -30,20 +30,11 @@ from typing import TYPE_CHECKING
 
 from .. import _former_names as _former_names
 from ._animate import animate as animate
-from ._bands import bands as bands
-from ._field import field as field
-from ._frames import frames as frames
-from ._order import order as order
-from ._phase import phase as phase
-from ._profiles import profiles as profiles
-from ._quiver import quiver as quiver
-from ._residuals import residuals as residuals
-from ._rows import rows as rows
-from ._slices import slices as slices
-from ._space_time import space_time as space_time
-from ._surface import surface as surface
-from ._trajectory import trajectory as trajectory
-from ._waterfall import waterfall as waterfall
+from ._errors import order as order, residuals as residuals
+from ._parameters import profiles as profiles, surface as surface, waterfall as waterfall
+from ._phase import phase as phase, quiver as quiver
+from ._pictures import field as field, frames as frames, slices as slices, space_time as space_time
+from ._trajectory import bands as bands, rows as rows, trajectory as trajectory
 
 if not TYPE_CHECKING:  # a type checker would believe that there is every name
     __getattr__ = _former_names.knows_former_names(__name__)

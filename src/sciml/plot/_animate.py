@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ._colours import colours_of
-from ._field import draw_images, draw_lines
-from ._fields import Fields, read_fields
-from ._style import limit_lines, new_axes, pyplot
+from ._components import Fields, read_fields
+from ._pictures import draw_images, draw_lines
+from ._style import colours_of, limit_lines, new_axes, pyplot
 
 
 def animate(

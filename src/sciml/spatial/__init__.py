@@ -89,10 +89,9 @@ from ._spectral import Spectral as Spectral
 from ._upwind import Upwind as Upwind
 from .elliptic._multigrid import Multigrid as Multigrid
 from .elliptic._operator import EllipticOperator as EllipticOperator
-from .elliptic._poisson import Helmholtz as Helmholtz, Poisson as Poisson
+from .elliptic._poisson import FastTransform as FastTransform, Helmholtz as Helmholtz, Poisson as Poisson
 from .elliptic._smoothers import ChebyshevSmoother as ChebyshevSmoother, Lines as Lines, RedBlack as RedBlack
 from .elliptic._solve import solve_elliptic as solve_elliptic
-from .elliptic._transform_solver import FastTransform as FastTransform
 from .finite_volumes._finite_volumes import FiniteVolumes as FiniteVolumes
 from .finite_volumes._fluxes import (
     HLL as HLL,
@@ -102,10 +101,17 @@ from .finite_volumes._fluxes import (
     Roe as Roe,
     Rusanov as Rusanov,
 )
-from .finite_volumes._muscl import Constant as Constant, Muscl as Muscl
 from .finite_volumes._positivity import PositivityLimiter as PositivityLimiter
-from .finite_volumes._ppm import PPM as PPM
-from .finite_volumes._reconstruction import AbstractReconstruction as AbstractReconstruction
+from .finite_volumes._reconstruction import (
+    PPM as PPM,
+    TENO5 as TENO5,
+    WENO3 as WENO3,
+    WENO5 as WENO5,
+    WENO5Z as WENO5Z,
+    AbstractReconstruction as AbstractReconstruction,
+    Constant as Constant,
+    Muscl as Muscl,
+)
 from .finite_volumes._sides import (
     Inflow as Inflow,
     MovingWall as MovingWall,
@@ -115,7 +121,6 @@ from .finite_volumes._sides import (
     Sides as Sides,
 )
 from .finite_volumes._variables import Characteristic as Characteristic
-from .finite_volumes._weno import TENO5 as TENO5, WENO3 as WENO3, WENO5 as WENO5, WENO5Z as WENO5Z
 from .geometry._clustered import clustered_faces as clustered_faces, stretched_faces as stretched_faces
 from .geometry._coordinates import Axisymmetric as Axisymmetric, Polar as Polar, Spherical as Spherical
 from .geometry._immersed import Immersed as Immersed

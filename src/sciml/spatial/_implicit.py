@@ -14,10 +14,10 @@ from ._boundaries import Boundaries
 from ._conditions import Extrapolate, Neumann
 from ._diffusion import AnisotropicLaplacian, VariableLaplacian
 from ._laplacian import Laplacian
-from .elliptic._lines import factorise, solve_lines
 from .elliptic._multigrid import Multigrid
 from .elliptic._operator import EllipticOperator
-from .elliptic._separable import eigenvalues, from_coefficients, separate, to_coefficients
+from .elliptic._poisson import eigenvalues, from_coefficients, separate, to_coefficients
+from .elliptic._smoothers import factorise, solve_lines
 from .elliptic._solve import solve_elliptic
 from .geometry._flux_form import alike
 from .geometry._metric import here_of, times, volumes

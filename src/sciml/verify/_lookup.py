@@ -2,11 +2,83 @@
 
 import difflib
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from .problems._exact import (
+    cosine_growth,
+    exponential_decay,
+    harmonic_oscillator,
+    linear_system,
+    logistic,
+    polynomial,
+    prothero_robinson,
+    pytree_state,
+    two_compartment,
+)
+from .problems._physics import (
+    ginzburg_landau_wave,
+    kdv_soliton,
+    kdv_two_solitons,
+    kepler,
+    schroedinger_level,
+    schroedinger_soliton,
+    taylor_green_vortex,
+)
 from .problems._problem import Problem
-from .problems._registry import EXACT_PROBLEMS, REFERENCE_PROBLEMS, WAVE_PROBLEMS
+from .problems._references import (
+    arenstorf,
+    brusselator,
+    chemical_akzo_nobel,
+    hires,
+    lorenz63,
+    lotka_volterra,
+    oregonator,
+    pollution,
+    robertson,
+    van_der_pol,
+    van_der_pol_unscaled,
+)
+
+EXACT_PROBLEMS: tuple[Callable[..., Problem], ...] = (
+    exponential_decay,
+    linear_system,
+    harmonic_oscillator,
+    logistic,
+    kepler,
+    two_compartment,
+    cosine_growth,
+    polynomial,
+    prothero_robinson,
+    pytree_state,
+)
+"""Functions that make a problem with an exact solution at every time."""
+
+REFERENCE_PROBLEMS: tuple[Callable[..., Problem], ...] = (
+    lorenz63,
+    arenstorf,
+    brusselator,
+    lotka_volterra,
+    robertson,
+    hires,
+    oregonator,
+    van_der_pol,
+    van_der_pol_unscaled,
+    pollution,
+    chemical_akzo_nobel,
+)
+"""Functions that make a problem with a published end value."""
+
+WAVE_PROBLEMS: tuple[Callable[..., Problem], ...] = (
+    kdv_soliton,
+    kdv_two_solitons,
+    schroedinger_soliton,
+    ginzburg_landau_wave,
+    taylor_green_vortex,
+    schroedinger_level,
+)
+"""Functions that make a problem of a periodic field with an exact solution at every time."""
+
 
 _PROBLEMS = {
     make.__name__: (kind, make)
@@ -16,26 +88,28 @@ _PROBLEMS = {
 
 _REFERENCES = {  # by module, which is loaded when one of its functions is looked up
     "measures._invariants": "kdv_phase_shifts kuramoto_sivashinsky_production reflection_level",
-    "problems._trapped": "oscillator_state coherent_state",
-    "problems._vortices": "taylor_green_flow beltrami_flow",
+    "problems._physics": "oscillator_state coherent_state taylor_green_flow beltrami_flow",
     "solutions._dam_break": "riemann_shallow_water dam_break",
-    "solutions._drift": "ornstein_uhlenbeck_density keller_segel_growth gibbs_density",
-    "solutions._elastic_surface": "rayleigh_speed rayleigh_wave",
-    "solutions._electromagnetic": "cavity_frequency cavity_mode electromagnetic_plane_wave layered_medium",
-    "solutions._events": "bounce_times bouncing_ball firing_period",
+    "solutions._events": "bounce_times bouncing_ball firing_period mackey_glass_onset",
     "solutions._fields": "burgers_series burgers_cole_hopf fisher_kpp_front gray_scott_steady_states heat_kernel",
     "solutions._gas": "isentropic_vortex riemann_euler sedov",
-    "solutions._klein_gordon": "klein_gordon_wave sine_gordon_breather sine_gordon_kink",
-    "solutions._mackey_glass": "mackey_glass_onset",
     "solutions._patterns": (
         "allen_cahn_front allen_cahn_radius fisher_kpp_speed phase_wall cahn_hilliard_growth "
         "swift_hohenberg_growth turing_growth turing_onset nagumo_front"
     ),
-    "solutions._processes": "birth_death_law one_step_law ornstein_uhlenbeck_moments geometric_brownian_moments",
-    "solutions._rayleigh_benard": "rayleigh_benard_growth rayleigh_benard_onset",
-    "solutions._viscous_flows": "cavity_table poiseuille couette cylinder_table kovasznay",
-    "solutions._wave_solutions": (
-        "helmholtz_green sound_of_a_point dalembert spherical_wave wave_kernel leapfrog_frequency"
+    "solutions._processes": (
+        "ornstein_uhlenbeck_density keller_segel_growth gibbs_density birth_death_law one_step_law "
+        "ornstein_uhlenbeck_moments geometric_brownian_moments"
+    ),
+    "solutions._vector_waves": (
+        "rayleigh_speed rayleigh_wave cavity_frequency cavity_mode electromagnetic_plane_wave layered_medium"
+    ),
+    "solutions._viscous_flows": (
+        "cavity_table poiseuille couette cylinder_table kovasznay rayleigh_benard_growth rayleigh_benard_onset"
+    ),
+    "solutions._waves": (
+        "helmholtz_green sound_of_a_point dalembert spherical_wave wave_kernel leapfrog_frequency "
+        "klein_gordon_wave sine_gordon_breather sine_gordon_kink"
     ),
 }
 _MODULES = {name: module for module, names in _REFERENCES.items() for name in names.split()}

@@ -12,7 +12,7 @@ import sciml
 from sciml import models
 from sciml.models import neural
 from sciml.models.neural._latent_ode import Posterior
-from sciml.models.neural._term import NeuralTerm
+from sciml.models.neural._universal import NeuralTerm
 from sciml.spatial import Grid, Periodic, Rusanov
 
 KEY = jax.random.key(5)

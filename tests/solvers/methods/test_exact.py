@@ -9,7 +9,7 @@ from scipy.integrate import solve_ivp
 
 import sciml
 from sciml import verify
-from sciml.verify.problems._registry import EXACT_PROBLEMS
+from sciml.verify._lookup import EXACT_PROBLEMS
 from tests.registry_models import CASES
 from tests.registry_solvers import each_adaptive_method, each_adaptive_method_of_diffrax, each_method_of_diffrax
 

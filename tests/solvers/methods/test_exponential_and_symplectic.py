@@ -11,8 +11,13 @@ from sciml import verify
 from sciml.models import IntegralKuramotoSivashinsky, KortewegDeVries, KuramotoSivashinsky
 from sciml.solvers import ETDRK4, RKC2, RKL2, VelocityVerlet, Yoshida4
 from sciml.solvers.methods.split._phi_functions import phi
-from sciml.verify.problems._vortices import taylor_green_vortex
-from sciml.verify.problems._waves import ginzburg_landau_wave, kdv_soliton, kdv_two_solitons, schroedinger_soliton
+from sciml.verify.problems._physics import (
+    ginzburg_landau_wave,
+    kdv_soliton,
+    kdv_two_solitons,
+    schroedinger_soliton,
+    taylor_green_vortex,
+)
 
 
 @pytest.mark.x64

@@ -9,7 +9,7 @@ from scipy.integrate import solve_ivp
 import sciml
 from sciml import verify
 from sciml.solvers import Radau5
-from sciml.verify.problems._stiff_references import hires, oregonator, robertson, van_der_pol
+from sciml.verify.problems._references import hires, oregonator, robertson, van_der_pol
 
 pytestmark = pytest.mark.x64
 

@@ -16,7 +16,7 @@ from sciml.kernels import _lanes as lanes
 from sciml.models import HIRES, Robertson
 from sciml.solvers import Rodas5P, Rosenbrock23
 from sciml.verify.measures._finite_difference import finite_difference_gradient
-from sciml.verify.problems._stiff_references import hires, oregonator, robertson, van_der_pol
+from sciml.verify.problems._references import hires, oregonator, robertson, van_der_pol
 
 from ..common import close, same_bits
 

@@ -7,8 +7,7 @@ from diffrax import Kvaerno5
 
 import sciml
 from sciml.solvers import BDF, Radau5, Rodas5P, Rosenbrock23, Switching
-from sciml.verify.problems._stiff_reactions import chemical_akzo_nobel, pollution
-from sciml.verify.problems._stiff_references import hires, oregonator, robertson, van_der_pol
+from sciml.verify.problems._references import chemical_akzo_nobel, hires, oregonator, pollution, robertson, van_der_pol
 
 pytestmark = pytest.mark.x64
 

@@ -27,8 +27,7 @@ from sciml.spatial import (
     Robin,
     solve_elliptic,
 )
-from sciml.spatial.elliptic._coarsening import axes_to_coarsen, prolong, restrict
-from sciml.spatial.elliptic._galerkin import Galerkin
+from sciml.spatial.elliptic._coarsening import Galerkin, axes_to_coarsen, prolong, restrict
 from sciml.spatial.elliptic._solve import default_solver
 
 DTYPE = jnp.result_type(float)

@@ -39,7 +39,7 @@ from . import _batched_primitives as batched_primitives, _elementwise as element
 from ._custom_rules import custom_jvp_call, linear_solve
 from ._data_movement import MOVEMENTS, OUTSIDE, added_at, moved_by_index
 from ._definitions import program_of_definition
-from ._extrema import EXTREMA, compared_with_extrema, extremum
+from ._elementwise import EXTREMA, compared_with_extrema, extremum
 from ._fusion import fused_over_lanes
 from ._values import (
     Constant,

@@ -19,7 +19,7 @@ from ..._jax._vma import struct, vma_of
 from ..ensemble._flat import Flat
 from ..stencil._ghost_weights import NotForKernelsError
 from ..stencil.mosaic._packed_operands import PackedOperands
-from ..stencil.mosaic._tpu_strips import rolled
+from ..stencil.mosaic._tpu import rolled
 from ._divergence import FluxDivergence, GhostLayers, Programs, surrounded
 
 LANES = 128

@@ -21,7 +21,6 @@ from ..._jax.programs import _names as names, evaluate, without_unused
 from .._lanes._interpret import evaluate as evaluate_over_lanes, is_value, trace
 from .._lanes._values import Unstacked, object_array
 from .._lowered import LOWERED
-from ._polyfills import POLYFILLS
 
 _COUNT = 128  # lanes to trace with; the program is then rewritten for the shape that a kernel has
 
@@ -208,3 +207,248 @@ class _Rewriting:
             return self._run(closed.jaxpr, closed.consts, arrays)
         self.missing.add(name)
         return [jax.lax.full(self.lanes, 0, self.dtype(v.aval.dtype)) for v in eqn.outvars]
+
+
+# What a compiler lacks, composed of what every one has.
+#
+# Accuracy is that of the dtype, a few units in the last place, except of `pow`, whose relative error is about
+# $|b \log a|$ units for $a^b$, and of `erfc`, which is absent since its small values would be lost.
+
+
+# The inverse of the error function by polynomials, which no compiler of kernels has.
+#
+# It is $x \, p(w)$ with $w = -\log(1 - x^2)$, for each range of $w$ a polynomial in $w$ or $\sqrt w$ about its centre.
+# The relative error is some units in the last place, and as many more as $1 - x^2$ is rounded by; XLA's polynomials are
+# the same.
+#
+# Source:
+#     M. Giles, Approximating the erfinv function, GPU Computing Gems Jade Edition (2012) 109.
+class _Piece(NamedTuple):
+    """A polynomial for a range of `w`; its coefficients begin with the highest power."""
+
+    end: float
+    of_root: bool
+    centre: float
+    coefficients: tuple[float, ...]
+
+
+# fmt: off
+_PIECES = {
+    "float32": (
+        _Piece(
+            5.0, False, 2.5, (
+                2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
+                -0.00417768164, 0.246640727, 1.50140941,
+            ),
+        ),
+        _Piece(
+            math.inf, True, 3.0, (
+                -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
+                0.00943887047, 1.00167406, 2.83297682,
+            ),
+        ),
+    ),
+    "float64": (
+        _Piece(
+            6.25, False, 3.125, (
+                -3.6444120640178196996e-21, -1.685059138182016589e-19, 1.2858480715256400167e-18,
+                1.115787767802518096e-17, -1.333171662854620906e-16, 2.0972767875968561637e-17,
+                6.6376381343583238325e-15, -4.0545662729752068639e-14, -8.1519341976054721522e-14,
+                2.6335093153082322977e-12, -1.2975133253453532498e-11, -5.4154120542946279317e-11,
+                1.051212273321532285e-09, -4.1126339803469836976e-09, -2.9070369957882005086e-08,
+                4.2347877827932403518e-07, -1.3654692000834678645e-06, -1.3882523362786468719e-05,
+                0.0001867342080340571352, -0.00074070253416626697512, -0.0060336708714301490533,
+                0.24015818242558961693, 1.6536545626831027356,
+            ),
+        ),
+        _Piece(
+            16.0, True, 3.25, (
+                2.2137376921775787049e-09, 9.0756561938885390979e-08, -2.7517406297064545428e-07,
+                1.8239629214389227755e-08, 1.5027403968909827627e-06, -4.013867526981545969e-06,
+                2.9234449089955446044e-06, 1.2475304481671778723e-05, -4.7318229009055733981e-05,
+                6.8284851459573175448e-05, 2.4031110387097893999e-05, -0.0003550375203628474796,
+                0.00095328937973738049703, -0.0016882755560235047313, 0.0024914420961078508066,
+                -0.0037512085075692412107, 0.005370914553590063617, 1.0052589676941592334, 3.0838856104922207635,
+            ),
+        ),
+        _Piece(
+            math.inf, True, 5.0, (
+                -2.7109920616438573243e-11, -2.5556418169965252055e-10, 1.5076572693500548083e-09,
+                -3.7894654401267369937e-09, 7.6157012080783393804e-09, -1.4960026627149240478e-08,
+                2.9147953450901080826e-08, -6.7711997758452339498e-08, 2.2900482228026654717e-07,
+                -9.9298272942317002539e-07, 4.5260625972231537039e-06, -1.9681778105531670567e-05,
+                7.5995277030017761139e-05, -0.00021503011930044477347, -0.00013871931833623122026,
+                1.0103004648645343977, 4.8499064014085844221,
+            ),
+        ),
+    ),
+}
+# fmt: on
+
+
+def erf_inv(x: Array) -> Array:
+    """Returns the inverse of the error function, for float32 and float64."""
+    w = -jnp.log1p(-x * x)
+    found, start = None, 0.0
+    for piece in _PIECES[x.dtype.name]:
+        at = (jnp.sqrt(w) if piece.of_root else w) - piece.centre
+        value = jnp.full_like(x, piece.coefficients[0])
+        for coefficient in piece.coefficients[1:]:
+            value = coefficient + value * at
+        found = value if found is None else jnp.where(w < start, found, value)
+        start = piece.end
+    return jnp.where(jnp.abs(x) == 1, x * jnp.full_like(x, np.inf), found * x)
+
+
+_ONE_VANISHES_FROM = 1e8  # whose square is the same with one added
+_LOG_2 = math.log(2)
+
+
+def _like(x: Array, value: float) -> Array:
+    return jnp.full_like(x, value)
+
+
+def _is_finite(x: Array) -> Array:
+    return jnp.abs(x) < _like(x, np.inf)
+
+
+def _sqrt(x: Array, **_: Any) -> Array:
+    inverse = jax.lax.rsqrt(x)
+    root = x * inverse
+    root = root + 0.5 * inverse * (x - root * root)  # hardware's inverse root is not correctly rounded
+    return jnp.where((x == 0) | (x == np.inf), x, root)
+
+
+def _log1p(x: Array, **_: Any) -> Array:
+    near = jnp.abs(x) < 0.5
+    ratio = x / jnp.where(near, 2 + x, _like(x, 1))  # log(1 + x) = 2 artanh(x / (2 + x))
+    square = ratio * ratio
+    terms = 17 if x.dtype == np.float64 else 8
+    total = _like(x, 1 / (2 * terms + 1))
+    for k in reversed(range(terms)):
+        total = 1 / (2 * k + 1) + square * total
+    return jnp.where(near, 2 * ratio * total, jnp.log(1 + x))
+
+
+def _expm1(x: Array, **_: Any) -> Array:
+    up = jnp.exp(x)
+    known = (up == 1) | (up == 0)
+    small = (up - 1) * (x / jnp.log(jnp.where(known, _like(x, 2), up)))
+    small = jnp.where(up == 1, x, jnp.where(up == 0, _like(x, -1), small))
+    return jnp.where(x > 1, up - 1, small)
+
+
+def _pow(x: Array, y: Array) -> Array:
+    if jnp.issubdtype(y.dtype, jnp.integer):
+        odd = jax.lax.rem(y, _int(y, 2)) != 0
+        y, whole = y.astype(x.dtype), y == y
+    else:
+        floor = _floor(y)
+        whole, odd = floor == y, _floor(0.5 * y) * 2 != y
+    size = jnp.exp(y * jnp.log(jnp.abs(x)))
+    size = jnp.where(y == 0, _like(x, 1), size)
+    signed = jnp.where(whole, jnp.where(odd, -size, size), _like(x, np.nan))
+    return jnp.where(x < 0, signed, size)
+
+
+def _int(like: Array, value: int) -> Array:
+    return jnp.full_like(like, value)
+
+
+def _truncated(x: Array) -> Array:
+    def cut(x: Array) -> Array:
+        return x.astype(np.int32).astype(x.dtype)
+
+    small = jnp.abs(x) < 2.0 ** jnp.finfo(x.dtype).nmant  # what is larger has no fraction
+    inside = jnp.where(small, x, _like(x, 0))
+    if x.dtype == np.float32:
+        return jnp.where(small, cut(inside), x)
+    high = cut(inside * 2.0**-26) * 2.0**26
+    return jnp.where(small, high + cut(inside - high), x)
+
+
+def _floor(x: Array) -> Array:
+    cut = _truncated(x)
+    return cut - jnp.where(cut > x, _like(x, 1), _like(x, 0))
+
+
+def _ceil(x: Array) -> Array:
+    return -_floor(-x)
+
+
+def _rem(x: Array, y: Array) -> Array:
+    return x - y * _truncated(x / y)
+
+
+def _sinh(x: Array) -> Array:
+    grown = jnp.expm1(jnp.abs(x))
+    rest = jnp.where(grown > 1, 1 - 1 / (grown + 1), grown / (1 + jnp.where(grown > 1, _like(x, 0), grown)))
+    return jnp.sign(x) * 0.5 * (grown + rest)
+
+
+def _cosh(x: Array) -> Array:
+    grown = jnp.exp(jnp.abs(x))
+    return 0.5 * (grown + 1 / grown)
+
+
+def _asinh(x: Array) -> Array:
+    size = jnp.abs(x)
+    small = jnp.where(size > _ONE_VANISHES_FROM, _like(x, 1), size)
+    near = jnp.log1p(small + small * small / (1 + jnp.sqrt(small * small + 1)))
+    return jnp.sign(x) * jnp.where(size > _ONE_VANISHES_FROM, jnp.log(size) + _LOG_2, near)
+
+
+def _acosh(x: Array) -> Array:
+    small = jnp.where(x > _ONE_VANISHES_FROM, _like(x, 1), x)
+    near = jnp.log1p((small - 1) + jnp.sqrt((small - 1) * (small + 1)))
+    return jnp.where(x > _ONE_VANISHES_FROM, jnp.log(x) + _LOG_2, near)
+
+
+def _asin(x: Array, **_: Any) -> Array:
+    return jnp.atan2(x, jnp.sqrt((1 - x) * (1 + x)))
+
+
+def _acos(x: Array, **_: Any) -> Array:
+    return jnp.atan2(jnp.sqrt((1 - x) * (1 + x)), x)
+
+
+def _cbrt(x: Array, **_: Any) -> Array:
+    size = jnp.where(x == 0, _like(x, 1), jnp.abs(x))
+    root = jnp.exp(jnp.log(size) * (1 / 3))
+    root = root - (root - size / (root * root)) * (1 / 3)
+    return jnp.where(x == 0, x, jnp.sign(x) * root)
+
+
+def _round(x: Array, rounding_method: Any) -> Array:
+    near = _floor(x + 0.5) if rounding_method == jax.lax.RoundingMethod.TO_NEAREST_EVEN else _floor(jnp.abs(x) + 0.5)
+    if rounding_method != jax.lax.RoundingMethod.TO_NEAREST_EVEN:
+        return jnp.sign(x) * near
+    tie = (near - x == 0.5) & (_floor(0.5 * near) * 2 != near)  # half way, and up to an odd number
+    return jnp.where(tie, near - 1, near)
+
+
+POLYFILLS: dict[str, Callable[..., Array]] = {
+    "acos": _acos,
+    "acosh": _acosh,
+    "add_any": jnp.add,
+    "asin": _asin,
+    "asinh": _asinh,
+    "atan": lambda x, **_: jnp.atan2(x, _like(x, 1)),
+    "atanh": lambda x: 0.5 * (jnp.log1p(x) - jnp.log1p(-x)),
+    "cbrt": _cbrt,
+    "ceil": _ceil,
+    "cosh": _cosh,
+    "erf_inv": erf_inv,
+    "expm1": _expm1,
+    "floor": _floor,
+    "is_finite": _is_finite,
+    "log1p": _log1p,
+    "pow": _pow,
+    "rem": _rem,
+    "round": _round,
+    "sign": lambda x: jnp.where(x > 0, _like(x, 1), jnp.where(x < 0, _like(x, -1), x)),
+    "sinh": _sinh,
+    "sqrt": _sqrt,
+    "tan": lambda x, **_: jnp.sin(x) / jnp.cos(x),
+}
+"""For each primitive a function that computes it; may use others of these."""

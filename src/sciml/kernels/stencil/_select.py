@@ -178,7 +178,6 @@ def kernel_of(name: str, ndim: int) -> AbstractStencilKernel:
         from .mosaic._gpu_3d import MosaicGpu3d
 
         return (MosaicGpu1d, MosaicGpu2d, MosaicGpu3d)[ndim - 1]()
-    from .mosaic._tpu import MosaicTpu
-    from .mosaic._tpu_1d import MosaicTpu1d
+    from .mosaic._tpu import MosaicTpu, MosaicTpu1d
 
     return MosaicTpu1d() if ndim == 1 else MosaicTpu()

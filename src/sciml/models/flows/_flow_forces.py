@@ -1,6 +1,7 @@
-"""What acts on a flow: forces of one's own, buoyancy, and bodies that are in its way."""
+"""Parts of an incompressible flow: quantities that it carries, eddy viscosity, and forces."""
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -9,9 +10,113 @@ from jaxtyping import Array, Float
 
 from ..._parameters import Parameter, parameter
 from ..._types import Args, RealScalarLike
-from ...spatial._conditions import SideValue, evaluated, side_value
+from ...spatial import Boundaries, Grid
+from ...spatial._conditions import Condition, SideValue, evaluated, side_value
 from ...spatial._diffusion import _strip
+from ...spatial.staggered._friction import magnitude
 from ...spatial.staggered._velocity import StaggeredVelocity, Velocity, mean
+
+
+class Carried(eqx.Module):
+    r"""A temperature, or the concentration of something: $\partial_t c + \nabla \cdot (u c) = \kappa \nabla^2 c + q$.
+
+    Attributes:
+        boundary: What holds for it at the sides of the box, `sciml.spatial.Boundaries` or the conditions of one; at an
+            outlet `Extrapolate()` or `Neumann(0.0)`.
+        diffusivity: $\kappa$, a number.
+        source: $q$, a function `(t, c, args)` of the concentration that returns an array over the grid; or None.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.models import Carried, IncompressibleFlow
+        from sciml.spatial import Grid, Periodic
+
+        grid = Grid((16, 16))
+        dye = Carried(Periodic(), diffusivity=1e-3, source=lambda t, c, args: -0.1 * c)
+        flow = IncompressibleFlow(grid, Periodic(), carried={"dye": dye})
+        y0 = flow.start((1.0, 0.0), {"dye": jnp.ones(grid.shape)})
+        assert jnp.allclose(flow(0.0, y0, None).carried["dye"], -0.1)
+        ```
+    """
+
+    boundary: Any
+    diffusivity: Parameter
+    source: Callable[[RealScalarLike, Array, Args], Array] | None
+
+    def __init__(
+        self,
+        boundary: Boundaries | Condition | dict[str, Condition],
+        diffusivity: Any = 0.0,
+        source: Callable[[RealScalarLike, Array, Args], Array] | None = None,
+    ):
+        self.boundary, self.diffusivity, self.source = boundary, parameter(diffusivity), source
+        if self.diffusivity.ndim:
+            raise ValueError(f"`Carried(diffusivity=...)` must be a number, but has shape {self.diffusivity.shape}.")
+
+
+class AbstractEddyViscosity(eqx.Module):
+    """A viscosity that stands for eddies below the size of a cell, from how the flow deforms.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.models import AbstractEddyViscosity, IncompressibleFlow
+        from sciml.spatial import Grid, Periodic
+
+        class WhereItStretches(AbstractEddyViscosity):
+            def __call__(self, velocity, strain):
+                return 0.01 * jnp.maximum(strain[0, 0], 0.0)
+
+        flow = IncompressibleFlow(Grid((8, 8)), Periodic(), eddies=WhereItStretches())
+        assert jnp.all(flow(0.0, flow.start((1.0, 0.0)), None).velocity[0] == 0)
+        ```
+    """
+
+    @abc.abstractmethod
+    def __call__(self, velocity: StaggeredVelocity, strain: dict[tuple[int, int], Array]) -> Float[Array, "..."]:
+        """Returns the viscosity at the centres of cells.
+
+        Args:
+            velocity: The faces.
+            strain: How the flow deforms, the symmetric part of its gradient.
+        """
+
+
+class Smagorinsky(AbstractEddyViscosity):
+    r"""Smagorinsky's viscosity of eddies, $\nu_t = (C \Delta)^2 |S|$, with $|S| = \sqrt{2 S_{ij} S_{ij}}$.
+
+    $\Delta$ is the size of a cell, the root of its volume.
+
+    Attributes:
+        constant: $C$: 0.17 for isotropic turbulence, 0.1 where the mean flow shears.
+
+    Source:
+        J. Smagorinsky, Mon. Weather Rev. 91:99, 1963; D. K. Lilly, Proc. IBM Scientific Computing Symposium on
+        Environmental Sciences, 1967, for the constant.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml.models import IncompressibleFlow, Smagorinsky
+        from sciml.spatial import Grid, Periodic
+
+        grid = Grid((16, 16))
+        flow = IncompressibleFlow(grid, Periodic(), viscosity=0.0, eddies=Smagorinsky(0.17))
+        shear = flow.start(lambda x, y: (jnp.sin(2 * jnp.pi * y) + 0 * x, 0 * x * y))
+        rate = flow(0.0, shear, None).velocity[0]
+        assert jnp.sum(rate * shear.velocity[0]) < 0  # eddies take energy out
+        ```
+    """
+
+    constant: Parameter = eqx.field(default=0.17, converter=parameter)
+
+    def __call__(self, velocity: StaggeredVelocity, strain: dict[tuple[int, int], Array]) -> Float[Array, "..."]:
+        """Returns the viscosity at the centres of cells."""
+        grid = velocity.grid
+        volume = grid.volume if isinstance(grid, Grid) else grid.volumes().astype(self.constant.dtype)
+        return (self.constant * volume ** (1 / grid.ndim)) ** 2 * magnitude(velocity, strain)
+
 
 _AIRY = 1.3717212
 """Ai(0) / |Ai'(0)|: how deep a line of friction seems to begin for the velocity beside it, in its own length."""

@@ -16,21 +16,27 @@ Of what they are made
     `Network`, `ConvolutionalNetwork`; what networks are told of time: `Elapsed`, `Seasons`
 """
 
-from ._augmented import AugmentedNeuralODE as AugmentedNeuralODE
 from ._clocks import Elapsed as Elapsed, Seasons as Seasons
-from ._conservative_closure import ConservativeClosure as ConservativeClosure
-from ._convolutional_network import ConvolutionalNetwork as ConvolutionalNetwork
-from ._hamiltonian import HamiltonianNetwork as HamiltonianNetwork
-from ._lagrangian import LagrangianNetwork as LagrangianNetwork
+from ._closures import (
+    ConservativeClosure as ConservativeClosure,
+    LearnedFlux as LearnedFlux,
+    SpectralClosure as SpectralClosure,
+    StressClosure as StressClosure,
+)
+from ._equations import (
+    AugmentedNeuralODE as AugmentedNeuralODE,
+    NeuralCDE as NeuralCDE,
+    NeuralODE as NeuralODE,
+    NeuralSDE as NeuralSDE,
+    hermite_path as hermite_path,
+    linear_path as linear_path,
+)
 from ._latent_ode import LatentODE as LatentODE
-from ._learned_flux import LearnedFlux as LearnedFlux
-from ._network import Network as Network
-from ._neural_cde import NeuralCDE as NeuralCDE
-from ._neural_ode import NeuralODE as NeuralODE
-from ._neural_sde import NeuralSDE as NeuralSDE
-from ._paths import hermite_path as hermite_path, linear_path as linear_path
-from ._port_hamiltonian import PortHamiltonian as PortHamiltonian
-from ._potential import PotentialNetwork as PotentialNetwork
-from ._spectral_closure import SpectralClosure as SpectralClosure
-from ._stress_closure import StressClosure as StressClosure
+from ._mechanics import (
+    HamiltonianNetwork as HamiltonianNetwork,
+    LagrangianNetwork as LagrangianNetwork,
+    PortHamiltonian as PortHamiltonian,
+    PotentialNetwork as PotentialNetwork,
+)
+from ._networks import ConvolutionalNetwork as ConvolutionalNetwork, Network as Network
 from ._universal import UniversalODE as UniversalODE

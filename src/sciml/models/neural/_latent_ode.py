@@ -13,8 +13,8 @@ from ..._interfaces._model import AbstractModel
 from ..._jax._loops import scan
 from ..._parameters import with_dtype
 from ..._types import Args, Key, RealScalarLike
-from ._network import Network
-from ._term import NeuralTerm
+from ._networks import Network
+from ._universal import NeuralTerm
 
 
 class Posterior(NamedTuple):

@@ -32,6 +32,7 @@ from ._field_source import spread
 from ._mirrored import Sides
 from ._signals import PointSources
 from ._staggered_fields import Places, coefficient
+from ._staggered_wave import check_order, eigenvalue_bounds
 from ._wave_blocks import read_domain, to_blocks, to_whole
 
 
@@ -285,11 +286,7 @@ class Acoustic(AbstractPartitioned):
         tuned: Any = None,
         domain: Any = None,
     ):
-        if order not in (2, 4, 6, 8):
-            raise ValueError(f"`Acoustic(order=...)` must be 2, 4, 6 or 8, but is {order!r}.")
-        if min(grid.shape) < order:
-            raise ValueError(f"`Acoustic(order={order})` needs at least {order} cells along every axis of {grid}.")
-        self.grid, self.order = grid, order
+        self.grid, self.order = grid, check_order(order, grid, "Acoustic")
         self.sides = mirrored.read_sides(grid, boundary, "Acoustic")
         self.speed = coefficient(speed, grid, "speed", "Acoustic")
         self.density = coefficient(density, grid, "density", "Acoustic")
@@ -499,4 +496,4 @@ class Acoustic(AbstractPartitioned):
         frequency = fastest * mirrored.largest(p.order) * math.sqrt(sum(1 / h**2 for h in p.grid.spacing))
         strongest = max(float(p._profile(axis, "node").max()) for axis in range(p.grid.ndim))
         damping = p.tuned.astype(y.parts.dtype) * jnp.asarray(strongest, y.parts.dtype)
-        return jax.lax.complex(jnp.stack([jnp.zeros_like(damping), -damping]), jnp.stack([frequency, frequency]))
+        return eigenvalue_bounds(frequency, damping)

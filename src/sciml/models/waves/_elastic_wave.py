@@ -2,22 +2,21 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._interfaces._model import AbstractPartitioned
-from ..._parameters import Parameter, parameter, with_dtype
+from ..._parameters import Parameter, with_dtype
 from ..._types import Args, RealScalarLike
-from ...spatial import Grid, Points
+from ...spatial import Grid
 from . import _mirrored as mirrored
-from ._absorbing import Absorber, check_layers, read_layers
+from ._absorbing import Absorber
 from ._field_source import Source, densities, read_sources
 from ._staggered_fields import Places, WaveFields, coefficient
-from ._wave_blocks import each_array, read_domain, to_blocks, to_whole
+from ._staggered_wave import AbstractStaggeredWave, check_order, eigenvalue_bounds, key_of, read_absorber
+from ._wave_blocks import read_domain
 
 _KINDS = ("roller", "free", "clamped", "periodic")
 
@@ -42,7 +41,7 @@ class _Drive(NamedTuple):
     given: dict[str, Array]
 
 
-class ElasticWave(AbstractPartitioned):
+class ElasticWave(AbstractStaggeredWave):
     r"""Waves in an elastic solid, whose stiffness and density vary, in one to three dimensions.
 
     $$\rho\, \partial_t v_i = \sum_j \partial_j \sigma_{ij} + f_i, \qquad
@@ -111,6 +110,8 @@ class ElasticWave(AbstractPartitioned):
         ```
     """
 
+    kinds: ClassVar[tuple[str, str]] = ("v", "s")
+
     lame: Parameter
     shear: Parameter
     density: Parameter
@@ -134,11 +135,7 @@ class ElasticWave(AbstractPartitioned):
         tuned: Any = None,
         domain: Any = None,
     ):
-        if order not in (2, 4, 6, 8):
-            raise ValueError(f"`ElasticWave(order=...)` must be 2, 4, 6 or 8, but is {order!r}.")
-        if min(grid.shape) < order:
-            raise ValueError(f"`ElasticWave(order={order})` needs at least {order} cells along every axis of {grid}.")
-        self.order = order
+        self.order = check_order(order, grid, "ElasticWave")
         self.sides = mirrored.read_sides(grid, boundary, "ElasticWave", _KINDS)
         if order > 2 and any(kind in ("free", "clamped") for pair in self.sides for kind in pair):
             raise ValueError(
@@ -154,62 +151,8 @@ class ElasticWave(AbstractPartitioned):
         self.shear = coefficient(shear, grid, "shear", "ElasticWave")
         self.density = coefficient(density, grid, "density", "ElasticWave")
         self.source = read_sources(source, self.places.names, "ElasticWave")
-        widths = read_layers(grid, layers, "ElasticWave")
-        check_layers(widths, periodic, grid, "ElasticWave")
-        if tuned is None:
-            tuned = jax.lax.stop_gradient(_fastest(*(_strong(x) for x in (self.lame, self.shear, self.density))))
-        self.absorber = Absorber(grid, widths, parameter(tuned), self.places.blocks)
-
-    @property
-    def grid(self) -> Grid:
-        """The grid."""
-        return self.places.grid
-
-    def start(self, fields: Mapping[str, Any] = {}, dtype: Any = None) -> WaveFields:
-        """Returns a state, with nothing in the layers.
-
-        Args:
-            fields: Velocities and stresses by their names, `"vx"`, `"sxx"`, `"sxy"`: a number, an array, or a function
-                of the coordinates; the others are 0.
-            dtype: The dtype of the state; by default the default floating type.
-        """
-        dtype = jnp.result_type(float) if dtype is None else dtype
-        found = self.places.sample(fields, dtype, "ElasticWave")
-        layers = {}
-        for name in self.places.names:
-            for axis in self._axes(name):
-                if any(self.absorber.layers[axis]):
-                    shape = self.absorber.memory_shape(self.places.shape(name), axis)
-                    layers[_key(name, axis)] = jnp.zeros(shape, dtype)
-        return WaveFields(found, layers)
-
-    def points(self, name: str, positions: Any) -> Points:
-        """Returns places among the unknowns of a field, to read it, `points.read(y.fields[name])`, or for a source.
-
-        Args:
-            name: The field.
-            positions: The places, of shape `(points, ndim)`, or `(ndim,)` for one.
-        """
-        return self.places.points(name, positions)
-
-    def to_blocks(self, y: WaveFields) -> WaveFields:
-        """Returns a state, or an array of states, as the blocks that `Domain.run` hands to the devices of `domain`.
-
-        The node between two blocks is an unknown of both, and the layers of the outermost blocks are in those alone.
-
-        Raises:
-            ValueError: If the model has no `domain`, its devices do not divide the cells, or a layer is wider than a
-                block.
-        """
-        return each_array(to_blocks, y, self.places, self.absorber.layers)
-
-    def from_blocks(self, y: WaveFields) -> WaveFields:
-        """Returns the whole state, or an array of them, from what `Domain.run` returns."""
-        return each_array(to_whole, y, self.places, self.absorber.layers)
-
-    def at_centers(self, y: WaveFields, name: str) -> Float[Array, "..."]:
-        """Returns a field of a state, or of each of an array of states, at the centres of cells."""
-        return self.places.centered(name, y.fields[name])
+        fastest = _fastest(*(_strong(x) for x in (self.lame, self.shear, self.density)))
+        self.absorber = read_absorber(layers, self.places, tuned, fastest, "ElasticWave")
 
     def energy(self, y: WaveFields) -> Float[Array, ""]:
         r"""Returns $\tfrac12 \int \rho |v|^2 + \sigma : \varepsilon$; without layers and sources it does not change."""
@@ -231,32 +174,8 @@ class ElasticWave(AbstractPartitioned):
             total = total + self.places.integrate(name, held)
         return total
 
-    def __call__(self, t: RealScalarLike, y: WaveFields, args: Args) -> WaveFields:
-        """Returns the time derivative; `t` and `args` go to the sources."""
-        velocities = self._of_velocities(y, self.first_drive(t, y, args))
-        stresses = self._of_stresses(y, self.second_drive(t, y, args))
-        rates = velocities.fields | stresses.fields
-        return WaveFields({name: rates[name] for name in y.fields}, velocities.layers | stresses.layers)
-
-    def first_drive(self, t: RealScalarLike, y: WaveFields, args: Args) -> _Drive:
-        r"""Returns what drives the velocities: $\nabla \cdot \sigma$ and $f$."""
-        return self._drive("v", t, y, args)
-
-    def second_drive(self, t: RealScalarLike, y: WaveFields, args: Args) -> _Drive:
-        r"""Returns what drives the stresses: the rates of strain and $m$."""
-        return self._drive("s", t, y, args)
-
-    def move_first(self, h: RealScalarLike, y: WaveFields, drive: _Drive, args: Args) -> WaveFields:
-        """Returns a state in which the velocities have moved, with the layers."""
-        del args
-        return y.moved(h, self._of_velocities(y, drive, h))
-
-    def move_second(self, h: RealScalarLike, y: WaveFields, drive: _Drive, args: Args) -> WaveFields:
-        """Returns a state in which the stresses have moved, with the layers."""
-        del args
-        return y.moved(h, self._of_stresses(y, drive, h))
-
     def _drive(self, kind: str, t: RealScalarLike, y: WaveFields, args: Args) -> _Drive:
+        r"""$\nabla \cdot \sigma$ and $f$ for the velocities, the rates of strain and $m$ for the stresses."""
         self.places.check(y, self.start, self)
         p, forces, layers = self._for(y), {}, {}
         for name in y.fields:
@@ -265,14 +184,17 @@ class ElasticWave(AbstractPartitioned):
             total = None
             for axis in self._axes(name):
                 along = p._derivative(name, axis, y)
-                if (key := _key(name, axis)) in y.layers:
+                if (key := key_of(name, axis)) in y.layers:
                     layers[key] = p.absorber.within(along, axis)
                 total = along if total is None else total + along
             forces[name] = total
         given = densities(p.source, t, args, y.fields["vx"].dtype, p.places)
         return _Drive(forces, layers, {name: value for name, value in given.items() if name[0] == kind})
 
-    def _of_velocities(self, y: WaveFields, drive: _Drive, h: RealScalarLike | None = None) -> WaveFields:
+    def _rates(self, kind: str, y: WaveFields, drive: _Drive, h: RealScalarLike | None = None) -> WaveFields:
+        return (self._of_velocities if kind == "v" else self._of_stresses)(y, drive, h)
+
+    def _of_velocities(self, y: WaveFields, drive: _Drive, h: RealScalarLike | None) -> WaveFields:
         """The rates of velocities and of what belongs to them; in the middle of a step, if it has a length."""
         p, dtype = self._for(y), y.fields["vx"].dtype
         forces, layers = p._stretched(y, drive, h)
@@ -282,7 +204,7 @@ class ElasticWave(AbstractPartitioned):
             rates[name] = rate / p.places.averaged(name, p.density) * p._at_rest(name, dtype)
         return WaveFields(rates, layers)
 
-    def _of_stresses(self, y: WaveFields, drive: _Drive, h: RealScalarLike | None = None) -> WaveFields:
+    def _of_stresses(self, y: WaveFields, drive: _Drive, h: RealScalarLike | None) -> WaveFields:
         """The rates of stresses and of what belongs to them; in the middle of a step, if it has a length."""
         p, dtype = self._for(y), y.fields["vx"].dtype
         strains, layers = p._stretched(y, drive, h)
@@ -302,7 +224,7 @@ class ElasticWave(AbstractPartitioned):
         forces, layers = {}, {}
         for name, total in drive.forces.items():
             for axis in self._axes(name):
-                if (key := _key(name, axis)) in y.layers:
+                if (key := key_of(name, axis)) in y.layers:
                     memory, at = y.layers[key], "node" if axis in self.places.at_nodes(name) else "center"
                     tau = None if h is None else jnp.asarray(h, memory.dtype) / 2
                     layers[key] = self.absorber.rate(drive.layers[key], memory, axis, at, tau)
@@ -311,10 +233,6 @@ class ElasticWave(AbstractPartitioned):
             forces[name] = total
         return forces, layers
 
-    def spectral_radius(self, t: RealScalarLike, y: WaveFields, args: Args) -> Array:
-        """Returns a bound on the modulus of the eigenvalues, in the layers too."""
-        return jnp.max(jnp.abs(self.spectrum(t, y, args)))
-
     def spectrum(self, t: RealScalarLike, y: WaveFields, args: Args) -> Array:
         """Returns bounds on the eigenvalues, outside of the layers and in them, by which `sciml.solve` knows steps."""
         del t, args
@@ -322,8 +240,7 @@ class ElasticWave(AbstractPartitioned):
         p, dtype = self._for(y), y.fields["vx"].dtype
         steepest = mirrored.largest(p.order) * math.sqrt(sum(1 / h**2 for h in p.grid.spacing))
         frequency = _fastest(p.lame, p.shear, p.density) * steepest
-        damping = p.absorber.largest(dtype)
-        return jax.lax.complex(jnp.stack([jnp.zeros_like(damping), -damping]), jnp.stack([frequency, frequency]))
+        return eigenvalue_bounds(frequency, p.absorber.largest(dtype))
 
     def _for(self, y: WaveFields) -> "ElasticWave":
         """The model in the precision of a state."""
@@ -364,10 +281,6 @@ class ElasticWave(AbstractPartitioned):
         kinds = _ACROSS if name[0] == "v" else _ALONG
         still = tuple((kinds[low] == "rigid", kinds[high] == "rigid") for low, high in self.sides)
         return jnp.asarray(self.places.moving(name, still), dtype)
-
-
-def _key(name: str, axis: int) -> str:
-    return f"{name} {'xyz'[axis]}"
 
 
 def _stress(i: int, j: int) -> str:

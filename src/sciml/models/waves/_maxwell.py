@@ -2,23 +2,23 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._interfaces._model import AbstractPartitioned
-from ..._parameters import Parameter, parameter, with_dtype
+from ..._parameters import Parameter, with_dtype
 from ..._types import Args, RealScalarLike
-from ...spatial import Grid, Points
+from ...spatial import Grid
 from . import _mirrored as mirrored
-from ._absorbing import Absorber, check_layers, read_layers
+from ._absorbing import Absorber
 from ._dispersion import AbstractDispersion, check_medium
 from ._field_source import Source, densities, read_sources
 from ._staggered_fields import Places, WaveFields, coefficient
-from ._wave_blocks import each_array, read_domain, to_blocks, to_whole
+from ._staggered_wave import AbstractStaggeredWave, check_order, eigenvalue_bounds, key_of, read_absorber
+from ._wave_blocks import read_domain
 
 _KINDS = ("conductor", "magnetic", "periodic")
 """Behind a conductor the magnetic field along it is an image of itself, as a pressure is behind a rigid wall."""
@@ -33,7 +33,7 @@ class _Drive(NamedTuple):
     layers: dict[str, Array]
 
 
-class Maxwell(AbstractPartitioned):
+class Maxwell(AbstractStaggeredWave):
     r"""Maxwell's equations in one to three dimensions, by the differences of Yee.
 
     $$\varepsilon\, \partial_t E = \nabla \times H - \sigma E - J - \sum_m \partial_t P_m, \qquad
@@ -112,6 +112,8 @@ class Maxwell(AbstractPartitioned):
         ```
     """
 
+    kinds: ClassVar[tuple[str, str]] = ("E", "H")
+
     permittivity: Parameter
     permeability: Parameter
     conductivity: Parameter
@@ -138,11 +140,7 @@ class Maxwell(AbstractPartitioned):
         tuned: Any = None,
         domain: Any = None,
     ):
-        if order not in (2, 4, 6, 8):
-            raise ValueError(f"`Maxwell(order=...)` must be 2, 4, 6 or 8, but is {order!r}.")
-        if min(grid.shape) < order:
-            raise ValueError(f"`Maxwell(order={order})` needs at least {order} cells along every axis of {grid}.")
-        self.order = order
+        self.order = check_order(order, grid, "Maxwell")
         sides = mirrored.read_sides(grid, boundary, "Maxwell", _KINDS)
         as_images = dict(zip(_KINDS, mirrored.KINDS))
         self.sides = tuple((as_images[low], as_images[high]) for low, high in sides)
@@ -154,63 +152,8 @@ class Maxwell(AbstractPartitioned):
         self.conductivity = coefficient(conductivity, grid, "conductivity", "Maxwell")
         self.media = tuple(check_medium(medium, grid.shape) for medium in media)
         self.source = read_sources(source, self.places.names, "Maxwell")
-        widths = read_layers(grid, layers, "Maxwell")
-        check_layers(widths, periodic, grid, "Maxwell")
-        if tuned is None:
-            tuned = jax.lax.stop_gradient(_fastest(self.permittivity, self.permeability))
-        self.absorber = Absorber(grid, widths, parameter(tuned), self.places.blocks)
-
-    @property
-    def grid(self) -> Grid:
-        """The grid."""
-        return self.places.grid
-
-    def start(self, fields: Mapping[str, Any] = {}, dtype: Any = None) -> WaveFields:
-        """Returns a state, with nothing in the layers and media.
-
-        Args:
-            fields: Components by their names: a number, an array, or a function of the coordinates; the others are 0.
-            dtype: The dtype of the state; by default the default floating type.
-        """
-        dtype = jnp.result_type(float) if dtype is None else dtype
-        found = self.places.sample(fields, dtype, "Maxwell")
-        layers = {}
-        for name in self.places.names:
-            for axis, _, _ in _terms(name, self.places.names, self.grid.ndim):
-                if any(self.absorber.layers[axis]):
-                    shape = self.absorber.memory_shape(self.places.shape(name), axis)
-                    layers[_key(name, axis)] = jnp.zeros(shape, dtype)
-        electric = {name: u for name, u in found.items() if name[0] == "E"}
-        media = tuple({name: medium.rest(u) for name, u in electric.items()} for medium in self.media)
-        return WaveFields(found, layers, media)
-
-    def points(self, name: str, positions: Any) -> Points:
-        """Returns places among the unknowns of a component, for a source or for `points.read(y.fields[name])`.
-
-        Args:
-            name: The component.
-            positions: The places, of shape `(points, ndim)`, or `(ndim,)` for one.
-        """
-        return self.places.points(name, positions)
-
-    def to_blocks(self, y: WaveFields) -> WaveFields:
-        """Returns a state, or an array of states, as the blocks that `Domain.run` hands to the devices of `domain`.
-
-        The node between two blocks is an unknown of both, and the layers of the outermost blocks are in those alone.
-
-        Raises:
-            ValueError: If the model has no `domain`, its devices do not divide the cells, or a layer is wider than a
-                block.
-        """
-        return each_array(to_blocks, y, self.places, self.absorber.layers)
-
-    def from_blocks(self, y: WaveFields) -> WaveFields:
-        """Returns the whole state, or an array of them, from what `Domain.run` returns."""
-        return each_array(to_whole, y, self.places, self.absorber.layers)
-
-    def at_centers(self, y: WaveFields, name: str) -> Float[Array, "..."]:
-        """Returns a component of a state, or of each of an array of states, at the centres of cells."""
-        return self.places.centered(name, y.fields[name])
+        fastest = _fastest(self.permittivity, self.permeability)
+        self.absorber = read_absorber(layers, self.places, tuned, fastest, "Maxwell")
 
     def energy(self, y: WaveFields) -> Float[Array, ""]:
         r"""Returns $\tfrac12 \int \varepsilon |E|^2 + \mu |H|^2$ and what the media hold; kept without losses."""
@@ -225,32 +168,15 @@ class Maxwell(AbstractPartitioned):
             total = total + self.places.integrate(name, density)
         return total
 
-    def __call__(self, t: RealScalarLike, y: WaveFields, args: Args) -> WaveFields:
-        """Returns the time derivative; `t` and `args` go to the sources."""
-        electric = self._rates("E", y, self.first_drive(t, y, args))
-        magnetic = self._rates("H", y, self.second_drive(t, y, args))
-        rates = electric.fields | magnetic.fields
-        return WaveFields({name: rates[name] for name in y.fields}, electric.layers | magnetic.layers, electric.media)
+    def _media_at_rest(self, fields: dict[str, Array]) -> tuple[Any, ...]:
+        electric = {name: u for name, u in fields.items() if name[0] == "E"}
+        return tuple({name: medium.rest(u) for name, u in electric.items()} for medium in self.media)
 
-    def first_drive(self, t: RealScalarLike, y: WaveFields, args: Args) -> _Drive:
-        r"""Returns what drives the electric field: $\nabla \times H - J$."""
-        return self._drive("E", t, y, args)
-
-    def second_drive(self, t: RealScalarLike, y: WaveFields, args: Args) -> _Drive:
-        r"""Returns what drives the magnetic field: $-\nabla \times E - M$."""
-        return self._drive("H", t, y, args)
-
-    def move_first(self, h: RealScalarLike, y: WaveFields, drive: _Drive, args: Args) -> WaveFields:
-        """Returns a state in which the electric field has moved, with media and layers."""
-        del args
-        return y.moved(h, self._rates("E", y, drive, h))
-
-    def move_second(self, h: RealScalarLike, y: WaveFields, drive: _Drive, args: Args) -> WaveFields:
-        """Returns a state in which the magnetic field has moved, with the layers."""
-        del args
-        return y.moved(h, self._rates("H", y, drive, h))
+    def _axes(self, name: str) -> tuple[int, ...]:
+        return tuple(axis for axis, _, _ in _terms(name, self.places.names, self.grid.ndim))
 
     def _drive(self, kind: str, t: RealScalarLike, y: WaveFields, args: Args) -> _Drive:
+        r"""$\nabla \times H - J$ for the electric field, $-\nabla \times E - M$ for the magnetic one."""
         self.places.check(y, self.start, self)
         p, difference = self._for(y), mirrored.slope if kind == "E" else mirrored.divergence
         blocks = self.places.blocks
@@ -262,7 +188,7 @@ class Maxwell(AbstractPartitioned):
             total = -given[name] if name in given else None
             for axis, other, sign in _terms(name, self.places.names, self.grid.ndim):
                 along = difference(y.fields[other], axis, self.sides[axis], self.order, self.grid.spacing[axis], blocks)
-                if (key := _key(name, axis)) in y.layers:
+                if (key := key_of(name, axis)) in y.layers:
                     layers[key] = p.absorber.within(along, axis)
                 along = along if sign > 0 else -along
                 total = along if total is None else total + along
@@ -270,14 +196,13 @@ class Maxwell(AbstractPartitioned):
         return _Drive(curl, layers)
 
     def _rates(self, kind: str, y: WaveFields, drive: _Drive, h: RealScalarLike | None = None) -> WaveFields:
-        """The rates of the fields of one kind, and of what belongs to them; for a step that takes losses implicitly."""
         p, dtype = self._for(y), y.fields[self.places.names[0]].dtype
         tau = None if h is None else jnp.asarray(h, dtype) / 2
         at, fields, layers = "node" if kind == "E" else "center", {}, {}
         media: tuple[dict[str, Any], ...] = tuple({} for _ in p.media)
         for name, total in drive.curl.items():
             for axis, _, sign in _terms(name, self.places.names, self.grid.ndim):
-                if (key := _key(name, axis)) in y.layers:
+                if (key := key_of(name, axis)) in y.layers:
                     memory = y.layers[key]
                     layers[key] = p.absorber.rate(drive.layers[key], memory, axis, at, tau)
                     memory = memory if tau is None else memory + tau * layers[key]
@@ -295,10 +220,6 @@ class Maxwell(AbstractPartitioned):
                 found[name] = rate
         return WaveFields(fields, layers, media)
 
-    def spectral_radius(self, t: RealScalarLike, y: WaveFields, args: Args) -> Array:
-        """Returns a bound on the modulus of the eigenvalues, in layers and media too."""
-        return jnp.max(jnp.abs(self.spectrum(t, y, args)))
-
     def spectrum(self, t: RealScalarLike, y: WaveFields, args: Args) -> Array:
         """Returns bounds on the eigenvalues, without losses and with them, by which `sciml.solve` knows steps."""
         del t, args
@@ -310,8 +231,7 @@ class Maxwell(AbstractPartitioned):
         for medium in p.media:
             more, damping = with_dtype(medium, dtype).limits(p.permittivity)
             square, loss = square + more.astype(dtype), loss + damping.astype(dtype)
-        frequency = jnp.sqrt(square)
-        return jax.lax.complex(jnp.stack([jnp.zeros_like(loss), -loss]), jnp.stack([frequency, frequency]))
+        return eigenvalue_bounds(jnp.sqrt(square), loss)
 
     def _for(self, y: WaveFields) -> "Maxwell":
         """The model in the precision of a state."""
@@ -395,10 +315,6 @@ def _coupled(polarization: str | None, grid: Grid) -> tuple[str, ...]:
         )
     wanted = known if polarization is None else next(group for group in groups if polarization in group)
     return tuple(name for name in _COMPONENTS if name in wanted)
-
-
-def _key(name: str, axis: int) -> str:
-    return f"{name} {'xyz'[axis]}"
 
 
 def _fastest(permittivity: Array, permeability: Array) -> Array:

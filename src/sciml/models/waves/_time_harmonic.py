@@ -17,10 +17,10 @@ from ..._parameters import Parameter, parameter, with_dtype
 from ..._status import SolveError, Status
 from ..._types import RealScalarLike
 from ...spatial import Grid, RedBlack
+from ...spatial.elliptic._coarsening import Resistors
 from ...spatial.elliptic._conjugate_residuals import conjugate_residuals, residual_cycle
-from ...spatial.elliptic._cycles import build
-from ...spatial.elliptic._faces import Faces
-from ...spatial.elliptic._resistors import Resistors
+from ...spatial.elliptic._couplings import Faces
+from ...spatial.elliptic._multigrid import build
 from . import _mirrored as mirrored
 from ._absorbing import check_layers, read_layers
 from ._staggered_fields import coefficient

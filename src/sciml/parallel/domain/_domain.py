@@ -8,18 +8,207 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh, NamedSharding
-from jaxtyping import Array, Inexact, PyTree, Real
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxtyping import Array, Bool, Inexact, Int, PyTree, Real
 
 from ..._checks import check_count
+from ..._jax._vma import vma_of
 from ..._types import Args, RealScalarLike
 from ...spatial import Boundaries, Grid, OrthogonalGrid, Sides
 from ...spatial._abstract_grid import AbstractGrid
+from ...spatial._blocks import AbstractBlocks
+from .._blocks import split_static
+from ..members._pytree import is_array
 from . import _cg, _collectives, _fft, _halo
-from ._blocks import SplitBlocks
 from ._flow_sides import SplitSides, sides_of
-from ._shard_map import run_split
-from ._sharding import Axes, along, are_manual, check_cells, check_field, choose_domain_mesh, gathered, part_of, spec_of
+from ._sharding import (
+    Axes,
+    along,
+    are_manual,
+    check_cells,
+    check_field,
+    choose_domain_mesh,
+    gathered,
+    part_of,
+    place,
+    spec_of,
+    suggestion,
+)
+
+# A grid with unknowns at centres and at nodes, of which every device holds a block.
+
+
+class SplitBlocks(AbstractBlocks):
+    """The blocks of a grid on the devices of a domain.
+
+    Attributes:
+        grid: The whole grid.
+        axes: For each axis of the grid the mesh axis that splits it, or None.
+        mesh: The mesh; None for the one that is set.
+    """
+
+    grid: Grid
+    axes: Axes = eqx.field(static=True)
+    mesh: Mesh | None = eqx.field(static=True)
+
+    def devices(self, axis: int) -> int:
+        """Returns over how many devices an axis is split where this is traced."""
+        return self._halo().devices(axis)
+
+    def planned(self, axis: int) -> int:
+        """Returns over how many devices an axis is split within `Domain.run`.
+
+        Raises:
+            ValueError: If there is no mesh, or it does not divide the cells.
+        """
+        axes = self.axes
+        name = axes[axis]
+        if name is None:
+            return 1
+        mesh = choose_domain_mesh(self.mesh, axes)
+        if self.grid.shape[axis] % mesh.shape[name]:
+            raise ValueError(
+                f"`Domain`: the {self.grid.shape[axis]} cells along {self.grid.names[axis]} of {self.grid} cannot be "
+                f'divided by mesh axis "{name}" into {mesh.shape[name]} equal parts. '
+                f"{suggestion(self.grid.shape, axes, mesh, 1)}"
+            )
+        return mesh.shape[name]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The mesh axes over which it is split where this is traced."""
+        return tuple(name for name in self._halo().axes if name)
+
+    def first_cell(self, axis: int) -> Int[Array, ""]:
+        """Returns which of the cells of the whole grid is the first of the block."""
+        name = self.axes[axis]
+        assert name is not None  # it is asked of axes that are split
+        return jax.lax.axis_index(name) * (self.grid.shape[axis] // self.devices(axis))
+
+    def neighbours(self, first: Array, last: Array, axis: int, closed: bool) -> tuple[Array, Array]:
+        """Sends the first layers of a block down and its last ones up; returns what came from below and from above."""
+        return _halo.exchange(first, last, axis, self._halo(), closed)
+
+    def at_edges(self, made: tuple[Array, Array], others: tuple[Array, Array], axis: int) -> tuple[Array, Array]:
+        """Returns the first pair at the two edges of the whole grid, and the second elsewhere."""
+        return _halo.at_edges(made, others, axis, self._halo())
+
+    def edges(self, axis: int) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
+        """Returns whether the block is the first along an axis, and whether it is the last."""
+        return _halo.edges(axis, self._halo())
+
+    def sum(self, x: Inexact[Array, "..."]) -> Inexact[Array, ""]:
+        """Returns the sum over all elements of all blocks."""
+        return _collectives.total(x, self.names)
+
+    def max(self, x: Inexact[Array, "..."]) -> Inexact[Array, ""]:
+        """Returns the largest of all elements of all blocks."""
+        return _collectives.largest(x, self.names)
+
+    def whole(self, x: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
+        """Returns a field at centres of which every device holds all, from the blocks that they hold."""
+        return gathered(x, self._halo().axes)
+
+    def exchange_all(self, x: Array, axis: int, *, split: int, whole: int) -> Array:
+        """Makes an array whole along one of its axes, which the devices along an axis of the grid share, by another."""
+        name = self.axes[axis]
+        assert name is not None  # it is asked of axes that are split
+        return _fft.all_to_all(x, (name,), split=split, concat=whole)
+
+    def part_of(self, x: Array, axis: int, at: int) -> Array:
+        """Returns the part of an array along its axis `at` that belongs to this device's place along an axis."""
+        return part_of(x, self.axes[axis], at)
+
+    def _halo(self) -> _halo.Halo:
+        axes = self.axes
+        return _halo.Halo(axes if are_manual(axes) else (None,) * len(axes), None)
+
+
+# Running a function once on every device, each with its block of the fields.
+
+
+@eqx.filter_jit
+def run_split(
+    fn: Callable[..., PyTree],
+    fields: PyTree,
+    shared: PyTree,
+    *,
+    axes: Axes,
+    mesh: Mesh | AbstractMesh,
+    out_specs: PyTree,
+) -> PyTree:
+    """Runs `fn(fields, shared)` on every device; see `Domain.run`.
+
+    `check_vma` is on: the types prove that what is returned as one number for all devices is one, and
+    that loops with messages in them iterate equally often everywhere. A derivative by what is shared is
+    summed over the devices, inside `fn` as well as outside of it, because the devices compute one
+    result between them.
+
+    Where the results lie is read from their types, for which `fn` is traced once before.
+    """
+    ambient = jax.sharding.get_abstract_mesh()
+    names = frozenset(mesh.axis_names) - frozenset(ambient.manual_axes)
+    fields, fields_static = eqx.partition(jax.tree.map(_as_array, fields), is_array)
+    common, common_static = eqx.partition((fn, shared), is_array)
+    fields = jax.tree.map(jnp.asarray, fields)
+    static = None
+
+    def on_device(fields, common):
+        nonlocal static
+        fn, shared = eqx.combine(common, common_static)
+        fields = eqx.combine(fields, fields_static)
+        out, static = split_static(fn(fields) if shared is None else fn(fields, shared))
+        return out
+
+    def call(body, specs):
+        return jax.shard_map(
+            body,
+            mesh=None if ambient.manual_axes else mesh,
+            in_specs=(jax.tree.map(lambda x: spec_of(axes, x.ndim), fields), PartitionSpec()),
+            out_specs=specs,
+            axis_names=names,
+        )
+
+    if not ambient.manual_axes:
+        fields = place(fields, mesh, axes)
+    elif AxisType.Explicit in ambient.axis_types:  # a field's type says where it lies, and its cotangent's type too
+        fields = place(fields, ambient, axes)
+    if out_specs is None:
+        found = None
+
+        def look(fields, common):
+            nonlocal found
+            blocks = {x.shape[x.ndim - len(axes) :] for x in jax.tree.leaves(fields)}
+            out = on_device(fields, common)
+            found = jax.tree_util.tree_map_with_path(lambda path, x: _spec(path, x, axes, blocks), out)
+            return ()
+
+        jax.eval_shape(call(look, ()), fields, common)
+        out_specs = found
+    return eqx.combine(call(on_device, out_specs)(fields, common), static)
+
+
+def _as_array(x: Any) -> Any:
+    return jnp.asarray(x) if eqx.is_array_like(x) else x
+
+
+def _spec(path: Any, x: jax.Array, axes: Axes, blocks: set) -> PartitionSpec:
+    """Returns where a result lies: whole if the same on all devices, else like a field."""
+    if not vma_of(x) & {axis for axis in axes if axis}:
+        return PartitionSpec()
+    where = "the result" + jax.tree_util.keystr(path)
+    if x.ndim < len(axes):
+        raise ValueError(
+            f"`Domain.run`: {where} of `fn` has shape {x.shape} and differs between devices, but is no field. Combine "
+            "the devices' parts, by `Domain.sum`, `mean`, `max` or `norm`, or give `out_specs`."
+        )
+    if x.shape[x.ndim - len(axes) :] not in blocks:
+        raise ValueError(
+            f"`Domain.run`: {where} of `fn` has shape {x.shape} on each device, and the blocks of the fields end with "
+            f"{' or '.join(map(str, sorted(blocks)))}. Say with `out_specs` where it lies; for a spectrum give "
+            "`out_specs=PartitionSpec(*domain.spectral_axes)`."
+        )
+    return spec_of(axes, x.ndim)
 
 
 # Sums, means and root mean squares over all elements of all fields of a PyTree, on all devices that hold parts.

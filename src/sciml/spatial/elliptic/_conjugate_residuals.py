@@ -23,9 +23,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ..._jax._loops import scan, while_loop
-from ._coarsening import prolong, restrict
 from ._couplings import AbstractCouplings, inverse
-from ._cycles import Hierarchy, Level
+from ._multigrid import Hierarchy, Level, prolong, restrict
 
 
 def residual_cycle(hierarchy: Hierarchy, f: Array, sweeps: int = 3, visits: int = 2) -> Array:

@@ -19,8 +19,7 @@ from .._diffusion import as_mean, harmonic_mean, positive_beyond
 from .._grid import Grid
 from ..geometry import _exchange, _metric
 from ..geometry._flux_form import alike, between_faces, in_fluid
-from ._couplings import cut
-from ._faces import Faces
+from ._couplings import Faces, cut
 
 
 class EllipticOperator(lx.AbstractLinearOperator):

@@ -21,16 +21,13 @@ from ..._status import SolveError, Status
 from ..._types import Args, RealScalarLike
 from .._grid import Grid
 from ..geometry._flux_form import alike, in_fluid
+from ._coarsening import Galerkin
 from ._compatible import mean, without_mean
 from ._couplings import AbstractCouplings
-from ._cycles import build
-from ._galerkin import Galerkin
-from ._lines import factorise, solve_lines
-from ._multigrid import Multigrid, MultigridState
+from ._multigrid import Multigrid, MultigridState, build
 from ._operator import EllipticOperator
-from ._separable import separate
-from ._smoothers import Lines
-from ._transform_solver import FastTransform
+from ._poisson import FastTransform, separate
+from ._smoothers import Lines, factorise, solve_lines
 
 
 def default_solver(operator: EllipticOperator) -> lx.AbstractLinearSolver:

@@ -24,9 +24,8 @@ from ..geometry import _metric
 from ..geometry._coordinates import Cartesian
 from ..geometry._orthogonal_grid import OrthogonalGrid
 from ._fluxes import AbstractFlux, Rusanov
-from ._muscl import Muscl
 from ._positivity import Neighbour, PositivityLimiter
-from ._reconstruction import AbstractReconstruction
+from ._reconstruction import AbstractReconstruction, Muscl
 from ._sides import AbstractSides, as_sides, ends
 from ._variables import AbstractVariables, Componentwise
 

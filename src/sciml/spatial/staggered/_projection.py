@@ -13,8 +13,7 @@ from ..._types import Args, RealScalarLike
 from .._boundaries import Boundaries
 from .._conditions import Dirichlet, Neumann, Periodic
 from .._laplacian import Laplacian
-from ..elliptic._separable import Axis, eigenvalues, separate
-from ..elliptic._transform_solver import divide
+from ..elliptic._poisson import Axis, divide, eigenvalues, separate
 from ..geometry import _metric
 from ..geometry._flux_form import alike
 from ._balance import balanced

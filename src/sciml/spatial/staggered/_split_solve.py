@@ -16,8 +16,7 @@ import numpy as np
 from jaxtyping import Array
 
 from .._blocks import AbstractBlocks
-from ..elliptic._separable import Axis, eigenvalues, separate
-from ..elliptic._transform_solver import divide
+from ..elliptic._poisson import Axis, divide, eigenvalues, separate
 from ._split_boundaries import SplitBoundaries
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..._types import Args, RealScalarLike
-from ..finite_volumes._limiters import as_limiter
+from ..finite_volumes._reconstruction import as_limiter
 from ._spacing import mean_by_widths, over_gaps, over_widths
 from ._velocity import StaggeredVelocity, Velocity, cut, difference, mean
 

@@ -20,8 +20,8 @@ from ...solvers.methods._stepper import AbstractStepper, Step
 from ...solvers.methods.around._history import WithHistory
 from ..measures._finite_difference import finite_difference_gradient
 from ..measures._order import ObservedOrder, fitted
+from ..problems._exact import cosine_growth
 from ..problems._problem import Problem
-from ..problems._time_dependent import cosine_growth
 from ._contract import check, check_close, check_same_arrays, converted, counted, largest_difference, perturbed, stacked
 
 _STEPS = {1: (64, 128, 256), 2: (32, 64, 128)}

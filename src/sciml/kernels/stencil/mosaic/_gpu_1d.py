@@ -19,12 +19,13 @@ import jax
 import jax.experimental.pallas as pl
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array
 
 from ...._choices import choices
 from .._ghost_weights import NotForKernelsError, Sides
 from .._update import Fields, StencilUpdate
 from ._gpu import AbstractGpuKernel, refreshed
+from ._kernel import StencilCase
 from ._launch_gpu import SHARED_BYTES, launch
 from ._packed_operands import PackedOperands
 from ._sums import new_values
@@ -71,16 +72,8 @@ class MosaicGpu1d(AbstractGpuKernel):
     def usual_steps(self, radius: int, ndim: int) -> int:
         return max(1, 8 // radius)
 
-    def tiles(
-        self,
-        update: StencilUpdate,
-        params: PyTree,
-        shape: tuple[int, ...],
-        dtype: Any,
-        steps: int,
-        sizes: tuple[int, ...],
-        sides: tuple[Sides, ...],
-    ) -> Gpu1dPlan:
+    def tiles(self, case: StencilCase, steps: int, sizes: tuple[int, ...]) -> Gpu1dPlan:
+        update, _, shape, dtype, _ = case
         sizes = tuple(n for n in sizes if _bytes(update, n, dtype) <= SHARED_BYTES)
         if not sizes:
             raise NotForKernelsError(f"tiles of {len(update.fields)} fields do not fit")
@@ -91,15 +84,9 @@ class MosaicGpu1d(AbstractGpuKernel):
         return (HALO,)
 
     def make_pass(
-        self,
-        update: StencilUpdate,
-        params: PyTree,
-        coefficients: Fields,
-        plan: Gpu1dPlan,
-        sides: tuple[Sides, ...],
-        operands: PackedOperands,
-        interpret: Any,
+        self, case: StencilCase, coefficients: Fields, plan: Gpu1dPlan, operands: PackedOperands, interpret: Any
     ) -> Callable[[Fields, int], Fields]:
+        update, _, _, _, sides = case
         fixed = tuple(refreshed(x, (HALO,), plan.shape, sides[0]) for x in coefficients)
 
         def one_pass(state: Fields, steps: int) -> Fields:

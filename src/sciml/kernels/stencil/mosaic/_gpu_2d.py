@@ -21,12 +21,13 @@ import jax
 import jax.experimental.pallas as pl
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import Array
 
 from ...._choices import choices
 from .._ghost_weights import NotForKernelsError, Sides
 from .._update import Fields, StencilUpdate
 from ._gpu import AbstractGpuKernel
+from ._kernel import StencilCase
 from ._launch_gpu import SHARED_BYTES, launch
 from ._packed_operands import PackedOperands
 from ._sums import new_values
@@ -89,16 +90,8 @@ class MosaicGpu2d(AbstractGpuKernel):
     def usual_steps(self, radius: int, ndim: int) -> int:
         return max(1, 8 // radius)
 
-    def tiles(
-        self,
-        update: StencilUpdate,
-        params: PyTree,
-        shape: tuple[int, ...],
-        dtype: Any,
-        steps: int,
-        sizes: tuple[int, ...],
-        sides: tuple[Sides, ...],
-    ) -> Gpu2dPlan:
+    def tiles(self, case: StencilCase, steps: int, sizes: tuple[int, ...]) -> Gpu2dPlan:
+        update, _, shape, dtype, _ = case
         r = update.radius
         for rows in sizes:
             if rows >= steps * r and _bytes(update, rows, steps * r, dtype) <= SHARED_BYTES:
@@ -109,15 +102,9 @@ class MosaicGpu2d(AbstractGpuKernel):
         return (0, 0)
 
     def make_pass(
-        self,
-        update: StencilUpdate,
-        params: PyTree,
-        coefficients: Fields,
-        plan: Gpu2dPlan,
-        sides: tuple[Sides, ...],
-        operands: PackedOperands,
-        interpret: Any,
+        self, case: StencilCase, coefficients: Fields, plan: Gpu2dPlan, operands: PackedOperands, interpret: Any
     ) -> Callable[[Fields, int], Fields]:
+        update, _, _, _, sides = case
         fixed = tuple(_edges(x, plan, sides[0]) for x in coefficients)
 
         def one_pass(state: Fields, steps: int) -> Fields:

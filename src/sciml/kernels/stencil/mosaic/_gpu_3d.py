@@ -31,6 +31,7 @@ from ...._choices import choices
 from .._ghost_weights import GhostWeights, NotForKernelsError, Sides
 from .._update import Fields, StencilUpdate
 from ._gpu import AbstractGpuKernel, refreshed
+from ._kernel import StencilCase
 from ._launch_gpu import SHARED_BYTES, launch
 from ._packed_operands import PackedOperands
 from ._sums import new_values
@@ -165,16 +166,8 @@ class MosaicGpu3d(AbstractGpuKernel):
     def usual_steps(self, radius: int, ndim: int) -> int:
         return 2 if radius == 1 else 1
 
-    def tiles(
-        self,
-        update: StencilUpdate,
-        params: PyTree,
-        shape: tuple[int, ...],
-        dtype: Any,
-        steps: int,
-        sizes: tuple[int, ...],
-        sides: tuple[Sides, ...],
-    ) -> Gpu3dPlan:
+    def tiles(self, case: StencilCase, steps: int, sizes: tuple[int, ...]) -> Gpu3dPlan:
+        update, params, shape, dtype, _ = case
         r, storage, table = update.radius, _storage_of(update, params, dtype), choices().kernels
         for rows in sizes:
             fits = rows >= steps * r and _bytes(update, storage, rows, steps, dtype) <= SHARED_BYTES
@@ -190,15 +183,9 @@ class MosaicGpu3d(AbstractGpuKernel):
         return plan.first
 
     def make_pass(
-        self,
-        update: StencilUpdate,
-        params: PyTree,
-        coefficients: Fields,
-        plan: Gpu3dPlan,
-        sides: tuple[Sides, ...],
-        operands: PackedOperands,
-        interpret: Any,
+        self, case: StencilCase, coefficients: Fields, plan: Gpu3dPlan, operands: PackedOperands, interpret: Any
     ) -> Callable[[Fields, int], Fields]:
+        update, params, _, _, sides = case
         fixed = tuple(refreshed(x, plan.first, plan.shape, sides[0]) for x in coefficients)
         storage = _storage_of(update, params, operands.rows.dtype)
 

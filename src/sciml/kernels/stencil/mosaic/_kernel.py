@@ -2,7 +2,7 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -16,45 +16,22 @@ from ._packed_operands import PackedOperands, check_operands
 from ._primitives import missing
 
 
-# What every kernel asks of an update before it cuts fields into tiles.
-def check_supported(
-    update: StencilUpdate,
-    params: PyTree,
-    shape: tuple[int, ...],
-    dtype: Any,
-    kernel: str,
-    dtypes: tuple[str, ...],
-    ndims: tuple[int, ...],
-) -> tuple[Sides, ...]:
-    """Checks that a kernel supports an update, and returns the weights of its ghost cells.
+class StencilCase(NamedTuple):
+    """An update and the fields that it is run on.
 
-    Args:
+    Attributes:
         update: The update.
         params: The parameters.
         shape: The shape of the fields.
         dtype: Their dtype.
-        kernel: The kernel's name.
-        dtypes: The dtypes that it takes.
-        ndims: The numbers of axes that it takes.
-
-    Raises:
-        NotForKernelsError: If it does not.
+        sides: The weights of their ghost cells.
     """
-    ndim = len(shape)
-    if ndim not in ndims:
-        raise NotForKernelsError(f"fields have {ndim} axes, and the kernel takes {' or '.join(map(str, ndims))}")
-    if jnp.dtype(dtype).name not in dtypes:
-        raise NotForKernelsError(f"fields have dtype {jnp.dtype(dtype)}, and the kernel takes {' and '.join(dtypes)}")
-    check_operands(update, params, dtype)
-    check_coefficients(update, ndim, dtype, params)
-    if found := missing(update, ndim, dtype, params, kernel):
-        raise NotForKernelsError(f"`fn` uses {', '.join(found)}, which the kernel does not support")
-    sides = ghost_weights_of(update, ndim, dtype)
-    for axis, walls in enumerate(zip(*sides)):
-        # Beyond a side, a pass has copies of the other side's cells or what a wall makes of these: not both at once.
-        if len({wall is None for wall in walls}) > 1:
-            raise NotForKernelsError(f"along axis {axis} some fields are periodic and some have walls")
-    return sides
+
+    update: StencilUpdate
+    params: PyTree
+    shape: tuple[int, ...]
+    dtype: Any
+    sides: tuple[Sides, ...]
 
 
 class AbstractMosaicKernel(AbstractStencilKernel):
@@ -81,33 +58,45 @@ class AbstractMosaicKernel(AbstractStencilKernel):
         steps: int | None = None,
         rows: int | None = None,
     ) -> Any:
-        sides = check_supported(update, params, shape, dtype, self.name, self.dtypes, self.ndims)
+        case = self._supported(update, params, shape, dtype)
         sizes = self.sizes if rows is None else (rows,)
         if steps is None:
-            return self._usual_tiles(update, params, shape, dtype, sizes, sides)
+            return self._usual_tiles(case, sizes)
         if steps * update.radius > self.reach:
             raise NotForKernelsError(
                 f"{steps} steps of radius {update.radius} for each pass reach further than {self.reach} cells"
             )
-        return self.tiles(update, params, shape, dtype, steps, sizes, sides)
+        return self.tiles(case, steps, sizes)
 
-    def _usual_tiles(
-        self,
-        update: StencilUpdate,
-        params: PyTree,
-        shape: tuple[int, ...],
-        dtype: Any,
-        sizes: tuple[int, ...],
-        sides: tuple[Sides, ...],
-    ) -> Any:
+    def _supported(self, update: StencilUpdate, params: PyTree, shape: tuple[int, ...], dtype: Any) -> StencilCase:
+        """The case, if the kernel supports it: what every kernel asks of an update before it cuts fields into tiles."""
+        ndim, ndims, dtypes = len(shape), self.ndims, self.dtypes
+        if ndim not in ndims:
+            raise NotForKernelsError(f"fields have {ndim} axes, and the kernel takes {' or '.join(map(str, ndims))}")
+        if jnp.dtype(dtype).name not in dtypes:
+            raise NotForKernelsError(
+                f"fields have dtype {jnp.dtype(dtype)}, and the kernel takes {' and '.join(dtypes)}"
+            )
+        check_operands(update, params, dtype)
+        check_coefficients(update, ndim, dtype, params)
+        if found := missing(update, ndim, dtype, params, self.name):
+            raise NotForKernelsError(f"`fn` uses {', '.join(found)}, which the kernel does not support")
+        sides = ghost_weights_of(update, ndim, dtype)
+        for axis, walls in enumerate(zip(*sides)):
+            # Beyond a side, a pass has copies of the other side's cells or ghosts of a wall: not both at once.
+            if len({wall is None for wall in walls}) > 1:
+                raise NotForKernelsError(f"along axis {axis} some fields are periodic and some have walls")
+        return StencilCase(update, params, shape, dtype, sides)
+
+    def _usual_tiles(self, case: StencilCase, sizes: tuple[int, ...]) -> Any:
         """The plan with the usual number of steps, or with fewer where many fields leave no space for them."""
-        steps = self.usual_steps(update.radius, len(shape))
+        steps = self.usual_steps(case.update.radius, len(case.shape))
         while steps > 1:
             try:
-                return self.tiles(update, params, shape, dtype, steps, sizes, sides)
+                return self.tiles(case, steps, sizes)
             except NotForKernelsError:
                 steps //= 2
-        return self.tiles(update, params, shape, dtype, 1, sizes, sides)
+        return self.tiles(case, 1, sizes)
 
     def advance(
         self,
@@ -120,10 +109,11 @@ class AbstractMosaicKernel(AbstractStencilKernel):
         interpret: Any = False,
     ) -> Fields:
         passes, rest = divmod(n_stages, plan.steps)
+        shape, dtype = state[0].shape, state[0].dtype
         state, coefficients = (tuple(self.enter(x, plan) for x in xs) for xs in (state, coefficients))
-        sides = ghost_weights_of(update, state[0].ndim, state[0].dtype)
-        operands = PackedOperands(((update.fn, params), sides), state[0].dtype, self.operand_lanes)
-        one_pass = self.make_pass(update, params, coefficients, plan, sides, operands, interpret)
+        case = StencilCase(update, params, shape, dtype, ghost_weights_of(update, len(shape), dtype))
+        operands = PackedOperands(((update.fn, params), case.sides), dtype, self.operand_lanes)
+        one_pass = self.make_pass(case, coefficients, plan, operands, interpret)
         if passes:
             # a pass makes the state vary over the mesh axes of parameters and coefficients, so it must from the start
             like = (operands.rows, coefficients)
@@ -137,16 +127,7 @@ class AbstractMosaicKernel(AbstractStencilKernel):
         """Returns how many stages for each pass should suit an update of a radius."""
 
     @abc.abstractmethod
-    def tiles(
-        self,
-        update: StencilUpdate,
-        params: PyTree,
-        shape: tuple[int, ...],
-        dtype: Any,
-        steps: int,
-        sizes: tuple[int, ...],
-        sides: tuple[Sides, ...],
-    ) -> Any:
+    def tiles(self, case: StencilCase, steps: int, sizes: tuple[int, ...]) -> Any:
         """Returns the plan with one of some sizes of tiles.
 
         Raises:
@@ -163,13 +144,6 @@ class AbstractMosaicKernel(AbstractStencilKernel):
 
     @abc.abstractmethod
     def make_pass(
-        self,
-        update: StencilUpdate,
-        params: PyTree,
-        coefficients: Fields,
-        plan: Any,
-        sides: tuple[Sides, ...],
-        operands: PackedOperands,
-        interpret: Any,
+        self, case: StencilCase, coefficients: Fields, plan: Any, operands: PackedOperands, interpret: Any
     ) -> Callable[[Fields, int], Fields]:
         """Returns the function `(state, stages) -> state` of one pass, of fields as `enter` returns them."""
