@@ -5,6 +5,7 @@
 CORES := $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1); echo $$((n < 8 ? n : 8)))
 PYTEST_WORKERS ?= auto
 PYTEST_ARGS ?=
+PRINTED ?= md
 
 # The interpreter. A pyenv shim of a version that is not selected does not run, so pyenv is asked for it.
 runs = $(shell $(1) -c 'import sys; print(sys.executable)' 2>/dev/null)
@@ -31,7 +32,7 @@ RUN_PYTEST = $(PY) -m pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist workst
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-oldest test-new-rules test-contracts test-all test-rest fuzz durations tables kernels
-.PHONY: suites lessons compile-kernels bench bench-page bench-gpu dist docs serve lint format clean
+.PHONY: suites lessons printed compile-kernels bench bench-page bench-gpu dist docs serve lint format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -122,6 +123,9 @@ suites: $(VENV)/.installed-test ## run other projects' test suites: SUITES="--pe
 
 lessons: $(VENV)/.installed-test ## run the scripts of docs/learn and docs/scale and make their pages; LESSONS="loops keys" takes some
 	$(PY) docs/learn/pages.py $(LESSONS)
+
+printed: $(VENV)/.installed-test ## run the blocks of docs/ and record what they print; PRINTED="solve or events" takes some
+	SCIML_X64=0 SCIML_WRITE_PRINTED=1 $(RUN_PYTEST) tests/test_docs.py -k "block_runs and md and ($(PRINTED))"
 
 # In an environment of its own: with the CUDA plugin installed, JAX looks for a GPU wherever it starts.
 kernels: ## compile the kernels for a TPU and for a GPU (sm_90a) without either; a download of over a gigabyte

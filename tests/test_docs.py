@@ -1,10 +1,15 @@
 """Every Python block in the README, in `docs/` and in the docstrings runs, and every public name is in `docs/api`."""
 
 import ast
+import contextlib
 import importlib
+import importlib.util
 import inspect
+import io
+import os
 import pathlib
 import re
+import sys
 
 import pytest
 from sybil.document import Document, PythonDocStringDocument
@@ -14,6 +19,8 @@ from sciml.verify import _lookup
 from tests.test_architecture import public_names
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+WRITE = "SCIML_WRITE_PRINTED" in os.environ  # what blocks print is recorded, not compared
 PARSER = PythonCodeBlockParser()
 
 
@@ -50,16 +57,70 @@ def with_blocks():
             yield pytest.param(document, id=name)
 
 
+def hook(name: str):
+    """A hook of mkdocs that needs no mkdocs."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / "assets" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PRINTED = hook("printed")
+
+
 @pytest.mark.float32  # as JAX starts
 @pytest.mark.parametrize("document", list(with_blocks()))
 def test_block_runs(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    page = pathlib.Path(document.path)
+    page = page.relative_to(DOCS).as_posix() if page.is_relative_to(DOCS) else None
+    printed = {}
     for example in document.examples():
-        example.evaluate()
-    if "matplotlib" in document.text or ".plot" in document.text:
-        import matplotlib.pyplot as plt
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            example.evaluate()
+        code = str(example.parsed)
+        if page and PRINTED.prints(code):
+            printed[PRINTED.key_of(code)] = (code, text.getvalue().replace(f"{tmp_path}/", "").strip("\n"))
+        if page and "plot" in code and "matplotlib.pyplot" in sys.modules:
+            keep_pictures(page, PRINTED.key_of(code))
+    if page:
+        compare(page, printed)
 
-        plt.close("all")
+
+def keep_pictures(page: str, key: str) -> None:
+    """Writes the picture that a block drew, if it drew one, and closes it."""
+    import matplotlib.pyplot as plt
+
+    if WRITE and plt.get_fignums():
+        path = PRINTED.file_of(page).with_suffix("") / f"{key}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        plt.gcf().savefig(path, dpi=100, bbox_inches="tight")
+    plt.close("all")
+
+
+def compare(page: str, printed: dict[str, tuple[str, str]]) -> None:
+    """Blocks print what their page shows."""
+    if WRITE:
+        PRINTED.write(page, printed)
+        return
+    recorded = PRINTED.read(page)
+    for key, (code, text) in printed.items():
+        assert key not in recorded or PRINTED.agree(text, recorded[key]), (
+            f"`make printed`: {page}, after {code}\n{text}"
+        )
+
+
+def test_what_blocks_print_is_recorded():
+    """Of each block of a page, and of no other."""
+    wrong = []
+    for path in sorted(DOCS.rglob("*.md")):
+        page = path.relative_to(DOCS).as_posix()
+        keys = {key for match, key, _ in PRINTED.blocks(page, path.read_text()) if PRINTED.prints(match["code"])}
+        if PRINTED.read(page) and keys != set(PRINTED.read(page)):
+            wrong.append(page)
+    assert not wrong, f"`make printed` runs the blocks and records what they print: {', '.join(wrong)}"
 
 
 def documented() -> dict[str, str]:

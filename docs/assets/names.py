@@ -1,56 +1,66 @@
-"""Hooks of mkdocs: names in the text are links to the reference, and to that of JAX where it can be reached."""
+"""A hook of mkdocs: names in the text are links to the reference of this library, of JAX and of related libraries.
 
-import logging
+`inventories.txt` has the names of the other libraries, so that a build needs no network.
+"""
+
+import pathlib
 import re
-import urllib.request
 from typing import Any
 
 from mkdocs.plugins import event_priority
 
-INVENTORIES = (
-    "https://docs.jax.dev/en/latest/objects.inv",
-    "https://docs.kidger.site/equinox/objects.inv",
-    "https://docs.kidger.site/diffrax/objects.inv",
-    "https://docs.kidger.site/lineax/objects.inv",
-    "https://docs.kidger.site/optimistix/objects.inv",
-    "https://optax.readthedocs.io/en/latest/objects.inv",
-    "https://numpy.org/doc/stable/objects.inv",
-)
 LONG = {"jnp": "jax.numpy", "eqx": "equinox", "np": "numpy"}
+AMBIGUOUS = {"Euler"}  # equations of a gas here, a method of diffrax there
 
-# What is a link, a heading or a block of code already, and names in code.
+# Links, headings and blocks of code stay as they are.
 _LEAVE = re.compile(r"(<a\b.*?</a>|<pre\b.*?</pre>|<h\d\b.*?</h\d>|<autoref\b.*?</autoref>)", re.DOTALL)
-_NAME = re.compile(
-    r"<code>((?:sciml|jax|jnp|eqx|equinox|diffrax|lineax|optimistix|optax|np)(?:\.\w+)+)(\([^<]*\))?</code>"
-)
+_OBJECT = re.compile(r"^::: (\S+)$", re.MULTILINE)
+_NAME = re.compile(r"<code>([A-Za-z_]\w*(?:\.\w+)*)(\([^<]*\))?</code>")
 
 
-@event_priority(100)  # before mkdocstrings reads its configuration
+def inventories(path: pathlib.Path) -> dict[str, str]:
+    """Where other libraries describe their names."""
+    found, address = {}, ""
+    for line in path.read_text().splitlines():
+        if line.startswith("http"):
+            address = line
+        elif line.startswith(" "):
+            found |= {name: address.replace("{}", name) for name in line.split()}
+    return found
+
+
+@event_priority(-50)  # after mkdocstrings
 def on_config(config: Any) -> Any:
-    """Takes the inventories that can be reached; without a network there are none, and no error."""
-    reached = []
-    for url in INVENTORIES:
-        try:
-            with urllib.request.urlopen(url, timeout=3):
-                reached.append(url)
-        except OSError:
-            if not reached:
-                logging.getLogger("mkdocs").info("no inventory can be reached: names of JAX and others are not linked")
-                break
-    handlers = config.plugins["mkdocstrings"].config.handlers
-    handlers.setdefault("python", {})["inventories"] = reached
+    """Collects the names that a page may mention, with the whole name of each."""
+    folder = pathlib.Path(config.docs_dir)
+    others = inventories(folder / "assets" / "inventories.txt")
+    for name, address in others.items():
+        config.plugins["autorefs"].register_url(name, address)
+    own = [name for page in (folder / "api").glob("*.md") for name in _OBJECT.findall(page.read_text())]
+    whole = {name: name for name in [*others, *own]}
+    for name in [*(name for name in others if not name.startswith(("jax", "numpy", "optax"))), *own]:
+        short = name.rsplit(".", 1)[1]
+        if re.match("[A-Z]+[a-z0-9]", short) and short not in AMBIGUOUS:
+            whole[short] = name
+        if "._" not in name:
+            whole[name.removeprefix("sciml.")] = name
+    config.extra["names"] = whole
     return config
 
 
-def _to_link(match: re.Match) -> str:
-    name, call = match.groups()
-    first, rest = name.split(".", 1)
-    whole = f"{LONG.get(first, first)}.{rest}"
-    return f'<autoref optional identifier="{whole}"><code>{name}{call or ""}</code></autoref>'
-
-
-def on_page_content(html: str, **kwargs: Any) -> str:
-    """Is called by mkdocs with the HTML of every page; what no reference knows stays as it is."""
+def on_page_content(html: str, config: Any, **kwargs: Any) -> str:
+    """Is called by mkdocs with the HTML of every page."""
     del kwargs
+
+    def to_link(match: re.Match) -> str:
+        name, call = match.groups()
+        first, dot, rest = name.partition(".")
+        whole = config.extra["names"].get(LONG.get(first, first) + dot + rest)
+        if whole is None and dot and first[0].isupper():
+            whole = config.extra["names"].get(first)  # a member: its class
+        if whole is None or (not dot and not call and first[0].islower()):
+            return match[0]
+        return f'<autoref optional identifier="{whole}"><code>{name}{call or ""}</code></autoref>'
+
     parts = _LEAVE.split(html)
-    return "".join(part if number % 2 else _NAME.sub(_to_link, part) for number, part in enumerate(parts))
+    return "".join(part if number % 2 else _NAME.sub(to_link, part) for number, part in enumerate(parts))
