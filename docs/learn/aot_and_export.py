@@ -1,12 +1,11 @@
 # %% [markdown]
-# # Compile ahead of time, and export
+# # Ahead-of-time compilation and export
 #
-# `jax.jit` compiles when a function is first called. Where you know the shapes before, you can compile before: on the
-# login node of a cluster, at the start of a service, or to read what a program will cost without the memory to run
-# it. And a compiled function can be written to a file, which another program runs without your code: that is
-# `jax.export`.
+# `jax.jit` compiles at the first call. If you know the shapes in advance, you can compile ahead of time (AOT): on the
+# login node of a cluster, at the start of a service, or to read the cost of a program without the memory to run it.
+# `jax.export` writes a compiled function to a file, which another program can run without your code.
 #
-# ## Three stages
+# ## Trace, lower, compile
 
 # %%
 import time
@@ -37,8 +36,7 @@ compiled = lowered.compile()
 print(f"compiled in {time.perf_counter() - started:.2f} s for {compiled.in_avals[0][0]}")
 
 # %% [markdown]
-# A compiled function takes these shapes and no others. It does not compile again in silence, which is what a service
-# wants:
+# A compiled function accepts only these shapes. It never recompiles silently, which a service needs:
 
 # %%
 starts = jnp.tile(jnp.array([1.0, 0.0, 0.0, 1.0]), (512, 1))
@@ -51,7 +49,7 @@ else:
     raise AssertionError("ten members in a program for 512")
 
 # %% [markdown]
-# ## What will it cost?
+# ## Cost and memory analysis
 
 # %%
 cost, memory = (
@@ -65,18 +63,18 @@ print(
 )
 
 # %% [markdown]
-# These are `compiled.cost_analysis()` and `compiled.memory_analysis()` with names. The compiler counts a loop's body
-# once, whatever the number of turns.
+# These are `compiled.cost_analysis()` and `compiled.memory_analysis()` with named fields. The compiler counts the
+# body of a loop once, for any number of iterations.
 #
-# ## Keep what was compiled
+# ## Persistent compilation cache
 #
-# JAX's cache on disk makes the next process start at once: `jax.config.update("jax_compilation_cache_dir", folder)`.
-# It is for the same JAX on the same kind of machine, and you need to do nothing else.
+# JAX's cache on disk lets the next process start immediately: `jax.config.update("jax_compilation_cache_dir",
+# folder)`. It works for the same JAX version on the same type of machine, and needs no other change.
 #
-# ## Export: a program in a file
+# ## Export a program to a file
 #
-# `jax.export` writes StableHLO, which is compiled where it is loaded: by a later JAX, on another machine, and for
-# platforms that you name. A size may be left open, as a symbol:
+# `jax.export` writes StableHLO, which is compiled where it is loaded: by a later version of JAX, on another machine,
+# and for the platforms that you name. A size can stay symbolic:
 
 # %%
 (n,) = jax.export.symbolic_shape("n")
@@ -89,11 +87,12 @@ loaded = jax.export.deserialize(bytearray(file))
 assert jnp.allclose(loaded.call(starts[:7]), ends[:7], atol=1e-4)
 
 # %% [markdown]
-# Gradients can be stored with it: `serialize(vjp_order=1)`.
+# Gradients can be stored as well: `serialize(vjp_order=1)`.
 #
 # ## Exercise
 #
-# Export the gradient of the planet's distance after the thousand steps, and call the loaded one. Is it the same?
+# Export the gradient of the planet's distance after the thousand steps, and call the loaded function. Is the result
+# the same?
 
 
 # %% Answer
@@ -108,10 +107,10 @@ by_file = jax.grad(reloaded.call)(starts[0])
 assert jnp.allclose(by_file, jax.grad(distance)(starts[0]), rtol=1e-4, atol=1e-4)
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# No host callback stands in what `sciml.solve` compiles, so that an ensemble with error control can be exported like
-# anything else:
+# The program that `sciml.solve` compiles contains no host callbacks, so you can also export an ensemble with error
+# control:
 
 
 # %%

@@ -1,13 +1,13 @@
 # %% [markdown]
-# # Compiled once: static arguments and buckets
+# # Static arguments and buckets: avoid recompilation
 #
-# A compiled program is for one shape and one dtype of every argument. Called with another, JAX traces and compiles
-# again, which takes a thousand times as long as a step. A simulator meets this whenever things have different sizes:
-# rods of different lengths, molecules of different numbers of atoms, records of different numbers of samples.
+# A compiled program is specific to the shape and dtype of every argument. For another shape, JAX traces and compiles
+# again (recompilation), which takes a thousand times as long as a step. This affects simulations with different
+# sizes: rods of different lengths, molecules with different numbers of atoms, time series of different lengths.
 #
-# ## Every length is a program
+# ## Each shape is a program
 #
-# Heat in insulated rods, thirty of them, no two alike:
+# The example is heat conduction in thirty insulated rods, all of different lengths:
 
 # %%
 import jax
@@ -36,13 +36,13 @@ for rod in rods[:4]:
 print(counted)
 
 # %% [markdown]
-# Four rods, four programs, and `sciml.inspect.retraces` says what changed. JAX itself writes this to its log, with
-# `jax.config.update("jax_explain_cache_misses", True)`, or `JAX_LOG_COMPILES=1` in the environment.
+# Four rods need four programs, and `sciml.inspect.retraces` shows the changed argument. JAX writes this to its log
+# with `jax.config.update("jax_explain_cache_misses", True)`, or with `JAX_LOG_COMPILES=1` in the environment.
 #
-# ## Buckets
+# ## Padding to buckets
 #
-# Pad every rod to the next power of two, and say how much of it is real by a *number*, which is traced. Insulation
-# has to be at the true end, so neighbours are clipped there:
+# Pad every rod to the next power of two, and pass its true length as a traced *number*. The insulation must be at the
+# true end, so neighbour indices are clipped there:
 
 
 # %%
@@ -71,13 +71,14 @@ error = max(float(jnp.max(jnp.abs(end - relax(rod)))) for end, rod in list(zip(e
 assert bucketed.traces == len({bucket(n) for n in lengths}) == 4
 
 # %% [markdown]
-# Powers of two waste at most half of the work. Finer buckets waste less and compile more: choose by how often each
-# length comes. Within one bucket rods have equal shapes, so `vmap` can run them together.
+# Powers of two waste at most half of the work. Finer buckets waste less and compile more; choose them by the
+# frequency of the lengths. Within one bucket rods have equal shapes, so `vmap` can run them together.
 #
 # ## Static arguments
 #
-# Some arguments decide *which program* it is: an order, a name, a number of steps of a Python loop. They are not
-# traced but named as static: each new value compiles anew. They must be hashable and few:
+# Some arguments determine *which program* to run: an order, a name, the number of steps of a Python loop. Declare
+# them as static: they are not traced, and each new value recompiles. Static arguments must be hashable and have few
+# values:
 
 
 # %%
@@ -101,9 +102,9 @@ for order in (2, 3, 2, 3):
 assert static.traces == 2
 
 # %% [markdown]
-# The mistake in the other direction is to make a number static that changes all the time, such as a step size: a
-# sweep over a thousand of them compiles a thousand programs. Pass it as an array. The same happens with a function
-# made anew in every iteration of a loop, since to JAX each is another one.
+# The opposite mistake is a static argument that changes often, such as a step size: a sweep over a thousand values
+# compiles a thousand programs. Pass it as an array. A function that is created in every iteration of a loop causes
+# the same problem, because for JAX each is a different function.
 #
 # ## Exercise
 #
@@ -111,7 +112,7 @@ assert static.traces == 2
 # float32 again, `ones(8)` in float16, `2 * ones(8)` in float32, `ones((8,))` as a NumPy array of float32.
 
 # %% Answer
-# Two: values do not matter, nor whether an array is JAX's or NumPy's; dtype and shape do.
+# Two: only dtype and shape matter, not the values or the array library.
 calls = [
     jnp.ones(8),
     jnp.ones(8),
@@ -126,12 +127,12 @@ print(asked)
 assert asked.traces == 2
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# `sciml.solve` compiles once for each vector field, structure and dtype; times, tolerances, parameters and `args` are
-# traced ([Compiled once](../guides/solve.md#compilation-and-recompilation)). A table of doses of varying length is padded with
-# infinite times ([Events](../guides/events.md#doses-at-given-times)): a bucket. A sweep runs blocks of a fixed
-# number of members, the last one padded, so that a million members are one program.
+# `sciml.solve` compiles once per vector field, structure and dtype; times, tolerances, parameters and `args` are
+# traced ([compilation](../guides/solve.md#compilation-and-recompilation)). Dose tables of different lengths are
+# padded with infinite times ([events](../guides/events.md#doses-at-given-times)), which makes them a bucket. A sweep
+# runs blocks of a fixed number of members and pads the last one, so a million members are one program.
 
 # %%
 assert error < 1e-5

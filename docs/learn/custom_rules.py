@@ -1,15 +1,15 @@
 # %% [markdown]
-# # A derivative rule of your own
+# # Custom derivative rules: custom_jvp and custom_vjp
 #
-# JAX differentiates a program by differentiating its steps. Sometimes that is impossible (a `while_loop` has no
-# reverse mode), wasteful (the iterations of a root finder need not be differentiated), or inaccurate. If you know the
-# derivative from a formula, say so: `jax.custom_jvp` takes a rule of forward mode, from which JAX makes reverse mode
-# too; `jax.custom_vjp` takes one of reverse mode alone.
+# JAX differentiates a program by differentiating its steps. Sometimes this is impossible (a `while_loop` has no
+# reverse mode), wasteful (the iterations of a root finder), or inaccurate. If you know a formula for the derivative,
+# define it: `jax.custom_jvp` takes a forward-mode rule, from which JAX also derives reverse mode; `jax.custom_vjp`
+# takes a reverse-mode rule only.
 #
-# ## Kepler's equation
+# ## Example: Kepler's equation
 #
-# Where a planet is at a given time follows from $M = E - e \sin E$: the mean anomaly $M$ grows with time, and the
-# eccentric anomaly $E$ says where the planet is. There is no formula for $E$, but Newton's method finds it:
+# The position of a planet at a given time follows from $M = E - e \sin E$: the mean anomaly $M$ grows with time, and
+# the eccentric anomaly $E$ gives the position. There is no formula for $E$, but Newton's method finds it:
 
 # %%
 import jax
@@ -40,8 +40,8 @@ else:
 # %% [markdown]
 # ## The implicit function theorem
 #
-# At the root $E - e \sin E - M = 0$, whatever iteration found it. Differentiate that: $(1 - e \cos E)\, \mathrm{d}E =
-# \mathrm{d}M + \sin E\, \mathrm{d}e$. This is the rule:
+# At the root, $E - e \sin E - M = 0$ for any iteration that finds it. Differentiation gives the rule $(1 - e \cos
+# E)\, \mathrm{d}E = \mathrm{d}M + \sin E\, \mathrm{d}e$:
 
 # %%
 anomaly = jax.custom_jvp(newton)
@@ -60,7 +60,7 @@ E = newton(1.0, 0.3)
 print(f"dE/dM = {by_M:.5f}, exact {1 / (1 - 0.3 * jnp.cos(E)):.5f}; dE/de = {by_e:.5f}")
 
 # %% [markdown]
-# All of JAX goes through it: `vmap`, `jit`, and a second derivative, since the rule itself is differentiated:
+# All of JAX supports such a rule: `vmap`, `jit`, and second derivatives, because the rule itself is differentiable:
 
 # %%
 Ms = jnp.linspace(0.1, 6.0, 60)
@@ -69,11 +69,12 @@ curvature = jax.grad(jax.grad(anomaly))(1.0, 0.3)
 assert jnp.allclose(curvature, -0.3 * jnp.sin(E) / (1 - 0.3 * jnp.cos(E)) ** 3, rtol=1e-4)
 
 # %% [markdown]
-# ## custom_vjp
+# ## custom_vjp: gradient clipping
 #
-# Two functions: the forward one returns the result and what the backward one needs, the backward one turns the
-# cotangent of the result into those of the arguments. Here it is used to change a gradient on purpose. The gradient
-# of a long chaotic run is astronomically large; some clip what flows back through each step:
+# A `custom_vjp` consists of two functions. The forward function returns the result and the values that the backward
+# function needs; the backward function maps the cotangent of the result to the cotangents of the arguments. This
+# example changes a gradient on purpose: the gradient of a long chaotic run is astronomically large, and gradient
+# clipping limits the cotangent in each step:
 
 
 # %%
@@ -108,7 +109,8 @@ print("plain", plain, "clipped", clipped)
 assert jnp.max(jnp.abs(clipped)) < 10 < jnp.max(jnp.abs(plain))
 
 # %% [markdown]
-# The clipped one is no derivative of anything any more: a rule is believed, not checked. And forward mode is refused:
+# The clipped gradient is no longer the derivative of any function: JAX does not check rules. Forward mode raises an
+# error:
 
 # %%
 try:
@@ -121,8 +123,8 @@ else:
 # %% [markdown]
 # ## Exercise
 #
-# $\sqrt{x^2 + y^2}$ has no derivative at the origin, where JAX returns NaN. A softened distance is one cure. Another
-# is a rule that says that the derivative at the origin is 0. Write it.
+# $\sqrt{x^2 + y^2}$ has no derivative at the origin, where JAX returns NaN. One remedy is a softened distance.
+# Another is a rule that defines the derivative at the origin as 0. Write it.
 
 
 # %% Answer
@@ -143,12 +145,12 @@ assert jnp.isnan(jax.grad(lambda x: jnp.sqrt(x**2 + 0.0**2))(0.0))
 assert jax.grad(distance)(0.0, 0.0) == 0.0 and jnp.allclose(jax.grad(distance)(3.0, 4.0), 0.6)
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# Every adjoint but `Direct` is such a rule, a `custom_vjp` with its derivation above it in the source
-# ([Adjoints](../guides/adjoints.md)), and `sciml.steady_state` has the implicit function theorem. A rule of yours
-# within a vector field is honoured by `sciml.solve`, in gradients and in ensembles. A planet that is pulled by
-# another one on a given orbit:
+# Every adjoint except `Direct` is such a rule, a `custom_vjp` with its derivation above it in the source
+# ([adjoints](../guides/adjoints.md)), and `sciml.steady_state` uses the implicit function theorem. `sciml.solve`
+# respects custom rules within a vector field, in gradients and in ensembles. In this example another planet on a
+# given orbit pulls a planet:
 
 
 # %%

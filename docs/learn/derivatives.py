@@ -1,22 +1,22 @@
 # %% [markdown]
 # # Derivatives: grad, jvp, vjp, Hessians
 #
-# A simulation maps inputs to outputs, $y = F(x)$. Its Jacobian $J = \partial F / \partial x$ has a row for each
-# output and a column for each input, and is seldom needed whole. JAX multiplies with it, from either side, at the
-# cost of a few runs:
+# A simulation maps inputs to outputs, $y = F(x)$. Its Jacobian $J = \partial F / \partial x$ has a row per output and
+# a column per input, and the whole matrix is rarely needed. JAX multiplies it with vectors from either side
+# (automatic differentiation), at the cost of a few runs:
 #
-# | | computes | one call costs | asks |
+# | | Computes | Cost of one call | Answers |
 # |---|---|---|---|
-# | `jax.jvp`, forward mode | $J v$ | about two runs, no memory | what if I push the inputs this way? |
-# | `jax.vjp`, reverse mode | $w^T J$ | a few runs, and the memory of all steps | what do these outputs depend on? |
+# | `jax.jvp`, forward mode | $J v$ | about two runs, no memory | how do the outputs change along this direction? |
+# | `jax.vjp`, reverse mode | $w^T J$ | a few runs, and the memory of all steps | on which inputs do these outputs depend? |
 # | `jax.grad` | `vjp` of one number | the same | |
-# | `jax.jacfwd` | $J$, by columns | one `jvp` for each input | few inputs |
-# | `jax.jacrev` | $J$, by rows | one `vjp` for each output | few outputs |
+# | `jax.jacfwd` | $J$, by columns | one `jvp` per input | few inputs |
+# | `jax.jacrev` | $J$, by rows | one `vjp` per output | few outputs |
 # | `jax.hessian` | $\partial^2 F$ of one number | `jacfwd` of `jacrev` | curvature |
 #
-# ## A throw with drag
+# ## Example: a throw with drag
 #
-# Where is a ball one second after it was thrown with velocity `v`?
+# The function computes the position of a ball one second after it was thrown with velocity `v`:
 
 # %%
 import jax
@@ -45,8 +45,8 @@ print("it is at", place(v))
 # %% [markdown]
 # ## Forward and reverse agree
 #
-# `jvp` pushes a direction $u$ forwards, `vjp` pulls weights $w$ backwards. Both see the same Jacobian, so $w^T (J u)
-# = (w^T J) u$:
+# `jvp` propagates a direction $u$ forwards, `vjp` propagates weights $w$ backwards. Both use the same Jacobian, so
+# $w^T (J u) = (w^T J) u$:
 
 # %%
 u, w = jnp.array([1.0, -2.0]), jnp.array([0.3, 0.7])
@@ -57,17 +57,18 @@ print(f"{w @ pushed:.6f} = {pulled @ u:.6f}")
 assert jnp.allclose(w @ pushed, pulled @ u, rtol=1e-4)
 
 # %% [markdown]
-# This is the best test there is of a derivative rule of your own. The other is a difference of two runs, which in
-# float32 keeps three digits at best:
+# This identity is the best test of a custom derivative rule. Finite differences are another test, but in float32 they
+# have three digits at best:
 
 # %%
 difference = (place(v + 1e-2 * u) - place(v - 1e-2 * u)) / 2e-2
 print("by jvp", pushed, "by differences", difference)
 
 # %% [markdown]
-# ## Hit a target: Newton's method
+# ## Newton's method
 #
-# Two unknowns, two equations, $F(v) = $ target. With the Jacobian, each iteration doubles the digits:
+# Find the velocity that hits a target: two equations $F(v) = $ target with two unknowns. With the Jacobian, each
+# iteration doubles the number of digits:
 
 # %%
 target = jnp.array([6.0, 3.0])
@@ -84,10 +85,10 @@ for _ in range(5):
 miss = float(jnp.linalg.norm(place(v) - target))
 
 # %% [markdown]
-# ## The value as well
+# ## value_and_grad, argnums and has_aux
 #
-# `jax.value_and_grad` returns both at the price of the gradient, `argnums=` says by which arguments, and
-# `has_aux=True` lets the function return more than the number that is differentiated, such as a status:
+# `jax.value_and_grad` returns the value and the gradient at the cost of the gradient. `argnums=` selects the
+# arguments, and `has_aux=True` allows the function to return additional values, such as a status:
 
 
 # %%
@@ -104,8 +105,8 @@ print(f"cost {value:.4f} at {end}, slopes {by_v} and {by_drag:.3f}")
 # %% [markdown]
 # ## Exercise
 #
-# At the minimum of a sum of squares the Hessian is $2 J^T J$, since the residuals are zero there. Check it. Then
-# compute the product of the Hessian with `u` without ever making the matrix.
+# At the minimum of a sum of squares with zero residuals, the Hessian is $2 J^T J$. Check it. Then compute the product
+# of the Hessian with `u` without the matrix.
 
 
 # %% Answer
@@ -123,12 +124,12 @@ _, product = jax.jvp(jax.grad(misfit), (v,), (u,))
 assert jnp.allclose(product, hessian @ u, rtol=1e-3)
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# How a solve is differentiated is an argument, `adjoint=`: `Checkpointed()`, the default, is for reverse mode,
-# `Direct()` opens the loop to forward mode, `Forward()` has both for few parameters
-# ([Adjoints](../guides/adjoints.md)). `sciml.fit` uses `jvp`s for least squares; `sciml.verify.check_gradient`
-# compares any gradient with differences. `jax.jacfwd` of a solve:
+# The argument `adjoint=` of `solve` selects the method of differentiation: `Checkpointed()`, the default, is for
+# reverse mode, `Direct()` allows forward mode, and `Forward()` supports both for few parameters
+# ([adjoints](../guides/adjoints.md)). `sciml.fit` uses `jvp`s for least squares; `sciml.verify.check_gradient`
+# compares any gradient with finite differences. `jax.jacfwd` of a solve:
 
 
 # %%

@@ -1,14 +1,14 @@
 # %% [markdown]
-# # XLA, HLO, and a fusion found
+# # XLA, HLO and fusion
 #
-# A step on a grid is a dozen operations on arrays. Run one by one, each reads its arrays from memory and writes one
-# back, and memory is what a simulation waits for. XLA, the compiler behind `jax.jit`, merges such operations into one
-# loop that reads every number once: a *fusion*. This page finds one, and measures what it saves.
+# A step on a grid is a dozen array operations. Run one by one, each reads its arrays from memory and writes one back,
+# and memory bandwidth limits a simulation. XLA, the compiler behind `jax.jit`, merges such operations into one loop
+# that reads every number once: a *fusion*. This lesson finds one and measures the saving.
 #
-# ## From Python to the machine
+# ## Stages of compilation
 #
-# Python is traced to a [jaxpr](jaxprs.md), the jaxpr lowered to StableHLO, a program that says nothing of a machine,
-# and that compiled to *optimised HLO*: after fusion, layout, and splitting over devices. Every stage can be read:
+# Python is traced to a [jaxpr](jaxprs.md). The jaxpr is lowered to StableHLO, a machine-independent program, which is
+# compiled to *optimised HLO*: after fusion, layout, and partitioning over devices. You can read every stage:
 
 # %%
 import re
@@ -35,8 +35,8 @@ print(lowered.as_text().count("stablehlo."), "operations in StableHLO")
 # %% [markdown]
 # ## Find the fusion
 #
-# In the compiled program the entry computation has a single line that works: one `fusion`, which calls a computation
-# with all the arithmetic in it. (Names and the rest differ from version to version of XLA.)
+# In the compiled program the entry computation contains one line that does work: a `fusion`, which calls a
+# computation with all the arithmetic. (Names differ between versions of XLA.)
 
 # %%
 text = re.sub(r", metadata=\{[^}]*\}", "", compiled.as_text())
@@ -50,10 +50,10 @@ inside = len(operations)
 assert len(fusions) == 1 and "sine" in operations
 
 # %% [markdown]
-# ## What it saves
+# ## Memory traffic with and without fusion
 #
-# The compiler counts the bytes that a program touches. The eight operations of the step, called one by one as without
-# `jit`, each read their arrays and write one:
+# The compiler counts the bytes that a program accesses. Without `jit`, the eight operations of the step run one by
+# one, and each reads its inputs and writes its output:
 
 # %%
 one = sciml.inspect.cost(step, u, jnp.float32(0.2)).bytes_accessed
@@ -74,12 +74,12 @@ ratio = alone / one
 print(f"fused {one / 1e6:.0f} MB, one by one {alone / 1e6:.0f} MB: {ratio:.1f} times as much")
 
 # %% [markdown]
-# ## What ends a fusion
+# ## What prevents fusion
 #
-# - A reduction, such as the norm of an error: its result is needed before anything else can go on.
-# - A matrix product or an FFT, which is a call of a library.
-# - A loop, and whatever a loop hands from one turn to the next.
-# - A value that many others need, if it is dear to compute twice.
+# - A reduction, such as an error norm: its result is needed before anything else can continue.
+# - A matrix product or an FFT, which calls a library.
+# - A loop, and the values that it passes between iterations.
+# - A value with several uses that is expensive to compute twice.
 #
 # ## Exercise
 #
@@ -99,10 +99,10 @@ print(f"{twice / one:.1f} times the bytes")
 assert twice > 1.3 * one
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# The loop of an ensemble takes one pass over memory for all results of a step on a CPU, and a test asserts that in
-# the HLO. `sciml.inspect.hlo`, `loops`, `cost` and `memory` read the program of anything. These are the loops of a
+# On a CPU, the loop of an ensemble takes one pass over memory for all results of a step; a test asserts this in the
+# HLO. `sciml.inspect.hlo`, `loops`, `cost` and `memory` read the program of any function. These are the loops of a
 # thousand Lorenz systems:
 
 # %%

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Reading a jaxpr
 #
-# What JAX writes down when it traces a function is a *jaxpr*: a list of equations, each with one primitive. It is
-# what `grad`, `vmap` and `jit` work on, and the first thing to look at when a program does what you did not mean. It
-# is short, typed, and easier to read than it looks.
+# When JAX traces a function, it records a *jaxpr* (JAX expression): a list of equations, each with one primitive
+# operation. `grad`, `vmap` and `jit` transform jaxprs. Read the jaxpr first when a program does something unexpected:
+# it is short and typed.
 #
 # ## One step of a pendulum
 
@@ -23,17 +23,17 @@ closed = jax.make_jaxpr(step)(1.0, 0.0, 0.01)
 print(closed)
 
 # %% [markdown]
-# Line by line:
+# The lines mean:
 #
-# - `lambda ; a:f32[] b:f32[] c:f32[]` has constants before the semicolon (none here), then the arguments, with dtype
-#   and shape: `a` is the angle, `b` the speed, `c` the step.
-# - `d:f32[] = sin a` is an equation: a new name and its type, one primitive, and what it reads. Names are given once
-#   and never changed: that is what purity buys.
-# - Then `mul`, `sub`, `mul`, `add`: the arithmetic in the order of the program. No Python is left: no function, no
-#   class.
-# - `in (h, f)` at the end are the results.
+# - `lambda ; a:f32[] b:f32[] c:f32[]` lists constants before the semicolon (none here), then the arguments with dtype
+#   and shape: `a` is the angle, `b` the speed, `c` the step size.
+# - `d:f32[] = sin a` is an equation: a new variable with its type, one primitive, and its inputs. Each variable is
+#   assigned once and never changed, because the program is pure.
+# - Then follow `mul`, `sub`, `mul`, `add`: the arithmetic in the order of the program, without Python functions or
+#   classes.
+# - `in (h, f)` at the end lists the results.
 #
-# It is data. You can count what your model costs before you run it:
+# A jaxpr is data. For example, you can count the operations of your model before you run it:
 
 # %%
 names = [eqn.primitive.name for eqn in closed.jaxpr.eqns]
@@ -41,10 +41,10 @@ print(names)
 assert names == ["sin", "mul", "sub", "mul", "add"]
 
 # %% [markdown]
-# ## A loop is one equation
+# ## Loops in a jaxpr
 #
-# `lax.scan` has the program of its body as a parameter. A Python loop has no equation at all: it is unrolled, and a
-# hundred steps are five hundred lines, which take long to compile:
+# `lax.scan` is one equation with the program of its body as a parameter. A Python loop is unrolled: a hundred steps
+# are five hundred equations, which take long to compile:
 
 
 # %%
@@ -68,26 +68,26 @@ print(
 assert len(short.jaxpr.eqns) == 1 and len(long.jaxpr.eqns) == 500
 
 # %% [markdown]
-# ## What to look for
+# ## What to check in a jaxpr
 #
-# - `convert_element_type` between float32 and float64: a constant has another precision than the state.
-# - `f32[1000,1000]` where you meant a vector: a broadcast that should not be.
-# - `pjit` or `jit` is a function that was compiled by itself; its program is inside.
-# - `custom_vjp_call` has a derivative of its own.
-# - `while` has no reverse mode, `scan` has: [Loops and branches](loops.md).
+# - `convert_element_type` between float32 and float64: a constant has a different precision than the state.
+# - `f32[1000,1000]` instead of a vector: an unintended broadcast.
+# - `pjit` or `jit`: a separately compiled function with its program inside.
+# - `custom_vjp_call`: a custom derivative rule.
+# - `while`: it does not support reverse mode; `scan` does: [loops and branches](loops.md).
 #
-# ## The derivative is a jaxpr, too
+# ## The jaxpr of a derivative
 
 # %%
 print(jax.make_jaxpr(jax.grad(lambda angle: step(angle, 0.0, 0.01)[0]))(1.0))
 
 # %% [markdown]
-# The cosine is the derivative of `sin`, and what follows runs backwards through the five equations.
+# The cosine is the derivative of `sin`; the following equations propagate backwards through the five equations.
 #
 # ## Exercise
 #
-# Write an interpreter: a function that runs the equations of a jaxpr one after another. `eqn.primitive.bind` computes
-# one, and an input is either a name or a number that has a `.val`.
+# Write an interpreter: a function that evaluates the equations of a jaxpr one after another. `eqn.primitive.bind`
+# evaluates one, and an input is either a variable or a literal with the attribute `.val`.
 
 
 # %% Answer
@@ -110,13 +110,14 @@ error = max(abs(float(a - b)) for a, b in zip(by_hand, by_jax))
 print("angle and speed:", *(f"{float(x):.6f}" for x in by_hand))
 
 # %% [markdown]
-# An interpreter that does something else for each primitive is a transformation: that is how `vmap` is made.
+# An interpreter that does something else for each primitive is a transformation: this is how `vmap` works.
 #
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# `sciml.inspect.jaxpr` prints the program of anything, with modules and keyword arguments. Under
-# `jax.vmap(sciml.solve)` an interpreter such as yours runs a model written for one member over many *lanes*,
-# component by component, and `sciml.inspect.fallbacks` says which primitives had no rule:
+# `sciml.inspect.jaxpr` prints the program of any function, including modules and keyword arguments. Under
+# `jax.vmap(sciml.solve)` a similar interpreter runs a model written for one member over many *lanes*
+# ([glossary](../guides/glossary.md#ensembles)), component by component. `sciml.inspect.fallbacks` lists the
+# primitives without a rule:
 
 # %%
 pendulum = sciml.models.Pendulum()

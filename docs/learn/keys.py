@@ -1,13 +1,12 @@
 # %% [markdown]
 # # Random keys
 #
-# NumPy's generator has a hidden state: what you draw depends on all that was drawn before, so that numbers change
-# when the order of the program does, or when it runs on more machines. In JAX a random number is a pure function of a
-# *key*. The same key gives the same number, everywhere, always; and you make new keys from old ones. For a simulation
-# that is a promise: member 17 has the same noise whether it runs alone, with a thousand others, on eight devices, or
-# again after a crash.
+# NumPy's random generator has a hidden state: a draw depends on all earlier draws, so numbers change if you reorder
+# the program or run it on more machines. In JAX a random number is a pure function of a *key*, and new keys are
+# derived from old ones. The same key gives the same number everywhere. For simulations this means reproducibility:
+# member 17 has the same noise alone, with a thousand others, on eight devices, or after a crash.
 #
-# ## Split, and use once
+# ## Splitting keys
 
 # %%
 import jax
@@ -22,9 +21,9 @@ key, first, second = jax.random.split(key, 3)
 print(key, jax.random.normal(first), jax.random.normal(second))
 
 # %% [markdown]
-# The rule is: use a key for *one* thing, to draw or to split. Where it is used twice, the two draws are equal or
-# correlated. It is the most common mistake, and gives no error. Here positions and velocities of a gas are drawn by
-# the same key:
+# Use each key for *one* purpose: to draw or to split. If you use a key twice, the two draws are equal or correlated.
+# This is the most common mistake, and it raises no error. Here the positions and velocities of a gas use the same
+# key:
 
 # %%
 position = jax.random.normal(first, (10_000,))
@@ -35,7 +34,7 @@ print(
 )
 
 # %% [markdown]
-# JAX finds such reuse where you ask for it, by `jax.config.update("jax_debug_key_reuse", True)` or for a block:
+# JAX can detect key reuse with `jax.config.update("jax_debug_key_reuse", True)`, or within a block:
 
 # %%
 with jax.debug_key_reuse(True):
@@ -49,10 +48,11 @@ with jax.debug_key_reuse(True):
         raise AssertionError("a key was used twice")
 
 # %% [markdown]
-# ## fold_in: a key for each number
+# ## fold_in: a key for each step or member
 #
-# `split` needs to know how many. `jax.random.fold_in(key, n)` makes the key of number `n`: of a step, of a member, of
-# a device. A random walk takes the key of step `n` from `n`, and needs no key in its state:
+# `split` needs the number of keys in advance. `jax.random.fold_in(key, n)` derives the key of number `n`, for example
+# of a step, a member or a device. This random walk derives the key of step `n` from `n`, and needs no key in its
+# state:
 
 
 # %%
@@ -77,9 +77,9 @@ print(f"variance after 100 steps {variance:.1f}")
 # %% [markdown]
 # ## Typed keys
 #
-# `jax.random.key(0)` is an array whose dtype is `key<fry>`: it can be indexed, stacked and mapped like any array, but
-# nobody can add one to it by mistake. (The older `PRNGKey` is two integers, to which one can.) To write it to disk,
-# take its bits:
+# `jax.random.key(0)` is an array with dtype `key<fry>`. You can index, stack and map it like any array, but not add a
+# number by mistake. (The older `PRNGKey` is an array of two integers, which allows that.) To write a key to disk,
+# store its bits:
 
 # %%
 try:
@@ -97,9 +97,9 @@ assert jax.random.normal(again) == jax.random.normal(key)
 # %% [markdown]
 # ## Exercise
 #
-# A lattice of coupled spins is updated in sweeps. Each sweep needs one number for each of 64 x 64 spins, and a number
-# for the temperature. Write the keys for sweep `n` such that a run of 100 sweeps, stopped after 50 and started again,
-# is the same as one that was not stopped.
+# A lattice of coupled spins is updated in sweeps. Each sweep needs one random number for each of 64 x 64 spins, and
+# one for the temperature. Derive the keys of sweep `n` such that a run of 100 sweeps that is stopped after 50 and
+# restarted equals one without the stop.
 
 
 # %% Answer
@@ -117,12 +117,12 @@ resumed = jax.lax.scan(sweep, half, jnp.arange(50, 100))[0]
 assert jnp.array_equal(through, resumed)
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# `sciml.parallel.sweep(..., key=key)` gives member `i` the key `fold_in(key, i)`, `sciml.runs.iterate` step `n` the
-# key `fold_in(key, n)`. The noise of a stochastic equation is a function of a key and of an interval of time, of
-# which nothing is stored: a gradient makes it again ([Noise](../guides/noise.md)). The same walk as a solve, which is
-# the same on every machine:
+# `sciml.parallel.sweep(..., key=key)` passes the key `fold_in(key, i)` to member `i`, and `sciml.runs.iterate` passes
+# `fold_in(key, n)` to step `n`. The noise of a stochastic equation is a function of a key and an interval of time and
+# is not stored: a gradient regenerates it ([stochastic differential equations](../guides/noise.md)). The same walk as
+# a solve:
 
 # %%
 free = sciml.Stochastic(

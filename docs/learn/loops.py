@@ -1,24 +1,24 @@
 # %% [markdown]
 # # Loops and branches
 #
-# A Python `for` is unrolled when JAX traces it, and a Python `if` on a traced value is an error. JAX has its own:
-# `scan`, `fori_loop` and `while_loop`, `cond` and `switch`. A time integrator is nothing but such a loop, and which
-# one you take decides whether it has a gradient.
+# JAX unrolls a Python `for` loop during tracing, and a Python `if` on a traced value raises an error. Use JAX's
+# control flow instead: `scan`, `fori_loop`, `while_loop`, `cond` and `switch`. A time integrator is such a loop, and
+# its kind determines whether it supports reverse mode.
 #
-# ## Which loop
+# ## Which loop to use
 #
-# | | number of turns | keeps a row of every turn | reverse mode |
+# | | Number of iterations | Returns a row per iteration | Reverse mode |
 # |---|---|---|---|
-# | `lax.scan` | known when traced | yes | yes |
-# | `lax.fori_loop` with Python numbers as bounds | known when traced | no | yes: it becomes a scan |
+# | `lax.scan` | known during tracing | yes | yes |
+# | `lax.fori_loop` with Python numbers as bounds | known during tracing | no | yes: it becomes a scan |
 # | `lax.fori_loop` with traced bounds | known at run time | no | no |
 # | `lax.while_loop` | until a condition fails | no | no |
 #
-# The reason for the last column is memory. Reverse mode runs the turns backwards and needs what each of them
-# computed. For a known number of turns JAX makes an array with a row for each. For an unknown number it does not know
-# how large that array has to be. Forward mode carries tangents along, keeps nothing, and goes through all four.
+# The reason for the last column is memory. Reverse mode runs the iterations backwards and needs the intermediate
+# values of each. For a known number of iterations JAX allocates an array with a row for each; for an unknown number
+# it cannot know the size. Forward mode carries tangents along, stores nothing, and works for all four.
 #
-# A ball falls from a height, by three of them:
+# A ball falls from a height, computed with three of them:
 
 # %%
 import diffrax
@@ -60,13 +60,14 @@ for name, fn in {"scan": by_scan, "fori": by_fori, "while": by_while}.items():
         print(f"{name:6} forward {forward:.3f}, reverse: {str(refused)[:60]}...")
 
 # %% [markdown]
-# The while loop has a derivative in forward mode, and it is right: $\mathrm{d}t / \mathrm{d}h = 1/v$. But all of it
-# comes from the last line, which goes back from the end of the last step to where the height was zero. A loop's
-# *length* has no derivative: without that line it would be 0.
+# The while loop has a derivative in forward mode, and it is right: $\mathrm{d}t / \mathrm{d}h = 1/v$. It comes
+# entirely from the last line, which interpolates back to the time when the height was zero. The *number of
+# iterations* has no derivative: without that line the result would be 0.
 #
-# ## cond and switch
+# ## Branches: cond and switch
 #
-# `lax.cond` runs one of two functions, `lax.switch` one of many, chosen by a number. The same ball on three planets:
+# `lax.cond` runs one of two functions, `lax.switch` one of several, selected by a number. The same ball on three
+# planets:
 
 # %%
 GRAVITY = (lambda: 9.81, lambda: 3.71, lambda: 1.62)  # Earth, Mars, Moon
@@ -84,18 +85,17 @@ in_vmap = jax.make_jaxpr(jax.vmap(lambda p: jax.lax.cond(p > 0, jnp.sin, jnp.cos
 print({"cond", "select_n", "sin", "cos"} & {eqn.primitive.name for eqn in in_vmap.jaxpr.eqns})
 
 # %% [markdown]
-# Under `vmap` members choose differently, so JAX runs *both* branches for all and selects: the `cond` above became a
-# `select_n`, with the sine and the cosine beside it. A branch is cheaper than its neighbour only outside of `vmap`.
-# And a NaN in the branch that was not taken comes back in the gradient: see [Sharp
-# bits](../guides/sharp_bits.md#nan-in-where).
+# Under `vmap` members select differently, so JAX runs *both* branches for all members: the `cond` above became a
+# `select_n` of the sine and the cosine. A cheap branch therefore saves time only outside of `vmap`. A NaN in the
+# branch that was not selected can reappear in the gradient: see [NaN in where](../guides/sharp_bits.md#nan-in-where).
 #
 # ## Exercise
 #
-# Write `by_fori` with the number of turns as an argument. Which of `jax.grad(by_fori)(h, 100)`,
+# Write `by_fori` with the number of iterations as an argument. Which of `jax.grad(by_fori)(h, 100)`,
 # `jax.jit(jax.grad(by_fori))(h, 100)` and the latter with `static_argnums=1` work, and why?
 
 # %% Answer
-# The first and the third: there `turns` is a Python number when JAX traces, and the loop a scan. In the second it is
+# The first and the third: there `turns` is a Python number during tracing, and the loop a scan. In the second it is
 # traced, the loop is a `while`, and reverse mode is refused.
 works = []
 calls = (
@@ -113,12 +113,12 @@ print(works)
 assert works == [True, False, True]
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# With `dt` the number of steps is known, with error control it is not: the loop of `sciml.solve` is a `while`, and
-# yet `jax.grad` goes through it, because the adjoints bring a reverse mode of their own, which records steps in a
-# bounded table ([Adjoints](../guides/adjoints.md)). `sciml.checkpointed_scan` is a scan with a choice of memory.
-# Where a time is what you want, as that of the fall, an [event](../guides/events.md) finds it, and it has a gradient:
+# With `dt` the number of steps is known. With error control it is not: the loop of `sciml.solve` is a `while`.
+# `jax.grad` works nevertheless, because the adjoints define a custom reverse mode that records steps in a bounded
+# table ([adjoints](../guides/adjoints.md)). `sciml.checkpointed_scan` is a scan with a choice of memory. To compute a
+# time, such as the time of the fall, use an [event](../guides/events.md), which has a gradient:
 
 # %%
 ground = sciml.Event(lambda t, y, args: y[0], direction=-1)

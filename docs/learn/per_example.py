@@ -1,14 +1,15 @@
 # %% [markdown]
-# # A gradient for each example
+# # Per-example gradients and gradient clipping
 #
-# The gradient of a mean loss says where to go. The gradients of the single examples, before the mean, say more: which
-# example pulls hardest, and whether one of them is wrong. In most frameworks that is a loop over the data; in JAX it
-# is `vmap` of `grad`, and costs about as much as the gradient of the mean.
+# The gradient of a mean loss gives the direction of descent. The gradients of the single examples, before the mean,
+# contain more information: which example has the largest influence, and whether one of them is wrong. In most
+# frameworks this needs a loop over the data; in JAX it is `vmap` of `grad`, and costs about as much as the gradient
+# of the mean.
 #
-# ## Thirty-two cooling curves, one of them in the wrong unit
+# ## Example: cooling curves with one wrong unit
 #
-# A body cools at a rate that is to be found. Each record has ten temperatures, and somebody wrote one record in
-# Fahrenheit:
+# The unknown is the cooling rate of a body. Each of 32 time series has ten temperatures, and one was recorded in
+# Fahrenheit by mistake:
 
 # %%
 import diffrax
@@ -42,8 +43,8 @@ data = data.at[11].set(1.8 * data[11] + 32)
 # %% [markdown]
 # ## vmap of grad
 #
-# The loss is written for one example. `grad` makes it a gradient, `vmap` runs it for all, with the parameter shared
-# (`None`):
+# Write the loss for one example. `grad` gives its gradient, and `vmap` runs it for all examples with the same
+# parameter (`None`):
 
 
 # %%
@@ -63,14 +64,14 @@ print(f"largest: example {worst} with {norms[worst]:.0f}; median {jnp.median(nor
 assert worst == 11
 
 # %% [markdown]
-# Where the parameter is a PyTree, as a network, `gradients` is one with an axis more, and the norm of an example is
-# over all leaves: `jax.vmap(optax.global_norm)(gradients)`.
+# If the parameter is a PyTree, such as a neural network, `gradients` is a PyTree with an additional axis. The norm of
+# an example then covers all leaves: `jax.vmap(optax.global_norm)(gradients)`.
 #
-# ## Clipping
+# ## Gradient clipping
 #
-# Scale every example's gradient down to a norm that is usual, and take the mean then. The wrong record still votes,
-# but no louder than the others. (With noise added to the sum this is how models are trained on data that must not be
-# revealed.)
+# Scale the gradient of every example down to a typical norm, and then take the mean. The wrong example still
+# contributes, but no more than the others. (With noise added to the sum, this is differentially private training,
+# DP-SGD.)
 
 
 # %%
@@ -92,8 +93,8 @@ print(f"true rate {RATE}, without clipping {plain:.3f}, with clipping {clipped:.
 # %% [markdown]
 # ## Exercise
 #
-# At the rate that the fit without clipping found, how many of the 32 examples want a larger rate (their gradient is
-# negative), and how many a smaller one? What does the mean say?
+# At the rate that the fit without clipping found, how many of the 32 examples have a negative gradient (a larger rate
+# is better), and how many a positive one? What is the mean?
 
 # %% Answer
 at_end = each(jnp.log(plain), starts, data)
@@ -103,14 +104,14 @@ print(f"mean {jnp.mean(at_end):.0f}, of example 11 alone {at_end[11]:.0f}")
 assert smaller == 1 and at_end[11] > 0
 
 # %% [markdown]
-# The mean is small beside its parts: one wrong record holds the balance against thirty-one.
+# The mean is small compared with its parts: one wrong example balances thirty-one others.
 #
-# ## Where sciml uses it
+# ## Use in sciml
 #
 # `jax.vmap(jax.grad(...))` of a solve runs members over lanes, forwards and backwards
-# ([Ensembles](../guides/ensembles.md#what-members-share)); asked for the gradient of a *sum* over members instead, it
-# adds up on the way and keeps one copy. A failed member's gradient is NaN for itself alone
-# ([Failures](../guides/failures.md)). And `sciml.fit` weighs records by what you divide their residuals by.
+# ([ensembles](../guides/ensembles.md#what-members-share)). The gradient of a *sum* over members accumulates instead
+# and stores one copy. The gradient of a failed member is NaN for this member only
+# ([failures](../guides/failures.md)). In `sciml.fit`, the scale of the residuals is the weight of an example.
 
 # %%
 error = abs(float(clipped) / RATE - 1)

@@ -1,15 +1,14 @@
 # %% [markdown]
 # # Pure functions
 #
-# JAX runs your Python once, with stand-ins in place of numbers, and writes down the arithmetic that it sees. It
-# compiles that, and from then on runs what it wrote down. So a function that you give to JAX has to be *pure*: what
-# it returns follows from its arguments, and it changes nothing else. A simulator is well served by that: a time step
-# takes a state and returns the next one, and can then be compiled, differentiated, run for many members, and repeated
-# after a crash.
+# JAX runs your Python function once with placeholders (tracers) instead of numbers, and records the arithmetic. It
+# compiles this record and runs it from then on. A function for JAX must therefore be *pure*: its result depends only
+# on its arguments, and it changes nothing else. This suits simulations: a time step maps a state to the next state,
+# so it can be compiled, differentiated, batched, and repeated after a crash.
 #
-# ## Python runs once
+# ## Python code runs once
 #
-# Here is a step of a pendulum that also appends to a list. That is a side effect:
+# This step of a pendulum also appends to a list, which is a side effect:
 
 # %%
 import jax
@@ -35,14 +34,12 @@ for _ in range(1000):
 print(f"1000 steps, and Python saw {len(seen)}: {seen[0][0]}")
 
 # %% [markdown]
-# All thousand steps were taken, but the list has one entry, and what is in it is no number: it is the stand-in with
-# which JAX traced the function. A `print` would have printed once. `jax.debug.print` is the print that runs in every
-# step.
+# All thousand steps were taken, but the list has one entry, and the entry is not a number: it is the tracer with
+# which JAX traced the function. A `print` would also have printed once. Use `jax.debug.print` to print in every step.
 #
-# ## What is read from outside is frozen
+# ## Global variables are frozen
 #
-# A global that the function reads is an argument that JAX cannot see. Its value at the time of tracing is part of the
-# program:
+# JAX does not see a global variable as an argument. Its value at the time of tracing becomes part of the program:
 
 # %%
 gravity = 1.0
@@ -58,10 +55,10 @@ gravity = 100.0
 assert force(1.0) == before  # still with a gravity of one
 
 # %% [markdown]
-# ## What is written outside is lost
+# ## Attributes on self and leaked tracers
 #
-# A class that keeps its state in `self` is a common way to write a simulation. Under `jit` it stores a stand-in,
-# which is of no use once tracing has ended, and JAX says so:
+# Many simulations store their state in `self`. Under `jit` this stores a tracer, which is invalid after tracing, and
+# JAX raises `UnexpectedTracerError`:
 
 
 # %%
@@ -84,9 +81,9 @@ else:
     raise AssertionError("a stand-in was used as a number")
 
 # %% [markdown]
-# ## The cure: state goes in, state comes out
+# ## State as argument and result
 #
-# Everything that changes is an argument and a result. Then a loop of steps is one compiled program, too:
+# Pass everything that changes as an argument, and return it. Then a loop of steps is also one compiled program:
 
 
 # %%
@@ -108,11 +105,11 @@ print(f"{after.traces} program, angles {angle:.4f} and {longer:.4f}")
 # %% [markdown]
 # ## Exercise
 #
-# The pendulum should count how often it passes the bottom. A counter in a global variable would count once, when JAX
-# traces. Where does it belong, and how often does it pass within 100 time units?
+# Count how often the pendulum passes the bottom. A counter in a global variable would count once, when JAX traces.
+# Where does the counter belong, and how often does the pendulum pass within 100 time units?
 
 # %% Answer
-# Into the state, beside angle and speed. A small swing has a period of 2 pi; one of amplitude 1 is slower by a
+# In the state, together with angle and speed. A small swing has a period of 2 pi; with amplitude 1 it is longer by a
 # fifteenth.
 
 
@@ -133,13 +130,14 @@ print(f"{counted} passes, expected {100 / period * 2:.1f}")
 assert counted == int(100 / period * 2 + 0.5)
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# A model is a function `f(t, y, args)`, and a solve a function of the initial state, the model's leaves and `args`:
-# what changes from call to call goes there, and never into a global ([Your own model](../guides/models.md)). For
-# rules that are no equation, `sciml.runs.iterate` takes a `step(state, key)` and does the rest: frames, checkpoints,
-# and the same bits after a crash ([Long runs](../guides/long_runs.md#custom-steps-monte-carlo-and-cellular-automata)). The hand-made loop above
-# agrees with `sciml.solve`:
+# A model is a function `f(t, y, args)`, and a solve is a function of the initial state, the leaves of the model and
+# `args`. Pass values that change between calls this way, never through a global variable ([writing a
+# model](../guides/models.md)). For rules that are not equations, `sciml.runs.iterate` takes a `step(state, key)` and
+# adds frames, checkpoints and resuming with identical bits ([long
+# runs](../guides/long_runs.md#custom-steps-monte-carlo-and-cellular-automata)). The hand-written loop above agrees
+# with `sciml.solve`:
 
 # %%
 exact = sciml.solve(

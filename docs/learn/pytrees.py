@@ -1,14 +1,14 @@
 # %% [markdown]
 # # PyTrees
 #
-# A simulation has more than one array: positions and velocities, parameters, a step size, a counter. JAX takes any
-# nest of tuples, lists, dictionaries and registered classes as *one* argument, a PyTree. Its arrays are the leaves;
-# the rest is the structure. Everything that JAX does to an array, it does to the leaves: a gradient with respect to a
-# model is a model of the same kind, with derivatives for leaves.
+# A simulation has many arrays: positions and velocities, parameters, a step size, a counter. JAX accepts any nested
+# container of tuples, lists, dictionaries and registered classes as *one* argument, a PyTree. Its arrays are the
+# leaves; the rest is the structure. JAX transformations apply to all leaves: the gradient with respect to a model is
+# a model of the same class, with derivatives as leaves.
 #
-# ## A state with names
+# ## Named states
 #
-# Two planets around a star, with a dictionary as the state:
+# The state of two planets around a star is a dictionary:
 
 # %%
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ state = {
 print(jax.tree.structure(state))
 
 # %% [markdown]
-# `jax.tree.map` applies a function to all leaves, so an Euler step is one line, whatever the state is made of:
+# `jax.tree.map` applies a function to all leaves, so an Euler step is one line for any state:
 
 
 # %%
@@ -44,10 +44,10 @@ def euler(state, dt):
 print(euler(state, 0.1)["position"]["inner"])
 
 # %% [markdown]
-# ## A class of your own
+# ## Custom classes as PyTrees
 #
-# A dataclass becomes a node of trees by one line, which says which of its fields are data and which are part of the
-# structure. `sciml.AbstractModel` and Equinox modules are registered already.
+# One line registers a dataclass as a PyTree and specifies which fields are data (leaves) and which belong to the
+# structure. `sciml.AbstractModel` and Equinox modules are already registered.
 
 
 # %%
@@ -76,10 +76,10 @@ slope = jax.grad(distance)(Star(jnp.array(1.0), jnp.array(0.01), "sun"))
 print(slope)
 
 # %% [markdown]
-# ## Leaves have addresses
+# ## Key paths of leaves
 #
-# The way from the root to a leaf is its key path. With it you can pick leaves by name: which to fit, which to print,
-# which to store in which file:
+# The path from the root to a leaf is its key path. Use it to select leaves by name, for example for fitting, printing
+# or storing:
 
 # %%
 for path, leaf in jax.tree.leaves_with_path(state):
@@ -96,10 +96,10 @@ def only(tree, word):
 assert not only(state, "inner")["position"]["outer"].any()
 
 # %% [markdown]
-# ## A list of models, or a model of stacked leaves
+# ## Lists of models and stacked models
 #
-# Ten stars in a list are ten trees. `vmap` wants *one* tree whose leaves have an axis more. To go from one to the
-# other is to transpose: stack the first leaf of all, then the second, and so on.
+# Ten stars in a list are ten PyTrees. `vmap` needs *one* PyTree whose leaves have an additional axis. Convert by
+# stacking the corresponding leaves:
 
 # %%
 stars = [Star(jnp.array(mass), jnp.array(0.0), "sun") for mass in jnp.linspace(0.8, 1.2, 10)]
@@ -110,13 +110,13 @@ back = [jax.tree.map(lambda leaf: leaf[i], stacked) for i in range(10)]
 assert all(a.mass == b.mass for a, b in zip(stars, back))
 
 # %% [markdown]
-# Structures must be equal for that: two stars of different names have no common structure, and JAX says where they
-# differ.
+# The structures must be equal: two stars with different names have different structures, and JAX reports the
+# difference.
 #
 # ## Exercise
 #
-# Give the ten stars their gradients, one by one from the list and all at once from the stack, and show that they are
-# the same: the gradient of the stack is the transposed list of the gradients.
+# Compute the gradients of the ten stars, one by one from the list and all at once from the stacked model, and show
+# that they are equal: the gradient of the stack is the stacked list of gradients.
 
 # %% Answer
 gradient = jax.jit(jax.grad(distance))
@@ -128,12 +128,12 @@ error = float(jnp.max(jnp.stack(jax.tree.leaves(gaps))))
 print(f"{len(jax.tree.leaves(gaps))} kinds of leaves, largest relative difference {error:.1e}")
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# A state, a model, and `args` of `sciml.solve` are any PyTrees, and `sol.ys` has the structure of the state with time
-# as the first axis. Parameters are leaves, so there is no other interface for gradients, ensembles (`vmap` over a
-# stacked model, as above) and fits (`sciml.fit(..., where=lambda model: model.mass)` picks leaves). A folder written
-# by `sciml.stores` names its arrays by key paths.
+# The state, the model and `args` of `sciml.solve` are PyTrees, and `sol.ys` has the structure of the state with time
+# as the first axis. Parameters are leaves, so gradients, ensembles (`vmap` over a stacked model) and fits
+# (`sciml.fit(..., where=lambda model: model.mass)`) need no other interface. `sciml.stores` names the arrays on disk
+# by their key paths.
 
 # %%
 assert error < 1e-3

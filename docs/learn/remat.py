@@ -1,14 +1,14 @@
 # %% [markdown]
-# # Memory of a gradient: remat
+# # Rematerialisation: the memory of a gradient
 #
-# Reverse mode runs the steps backwards, so it needs what each step computed. JAX keeps all of it: for ten thousand
-# steps of a field that is more than a GPU has. `jax.checkpoint` (also called `jax.remat`, for rematerialise) says:
-# keep what goes into this function, and compute the rest again when the gradient comes by. It trades time for memory,
-# and changes no number.
+# Reverse mode runs the steps backwards, so it needs the intermediate values of each step. By default JAX stores all
+# of them: for ten thousand steps of a field this exceeds the memory of a GPU. `jax.checkpoint` (also called
+# `jax.remat`, rematerialisation) stores only the inputs of a function and recomputes the rest when the gradient needs
+# it. It trades time for memory, and does not change any number.
 #
-# ## A flame front
+# ## Example: a flame front
 #
-# A step of Fisher's equation with a few intermediate fields:
+# The example is a step of Fisher's equation with several intermediate fields:
 
 # %%
 import functools
@@ -32,7 +32,7 @@ def front(u, scan):
 
 
 def kib(scan):
-    """What the gradient needs beside its arguments and results, by the compiler's own plan."""
+    """Temporary memory of the gradient according to the compiler, without arguments and results."""
     gradient = jax.jit(jax.grad(functools.partial(front, scan=scan)))
     u = jax.ShapeDtypeStruct((CELLS,), jnp.float32)
     return gradient.lower(u).compile().memory_analysis().temp_size_in_bytes / 1024
@@ -48,9 +48,9 @@ print(
 print(f"plain scan: {kib(plain):6.0f} KiB")
 
 # %% [markdown]
-# ## Keep one field a step
+# ## Checkpoint every step
 #
-# With `jax.checkpoint` around the step only its input is kept; flux and products are computed again:
+# With `jax.checkpoint` around the step, only its input is stored; fluxes and products are recomputed:
 
 
 # %%
@@ -61,10 +61,11 @@ def each_step(step, u, xs, length):
 print(f"checkpoint of each step: {kib(each_step):6.0f} KiB")
 
 # %% [markdown]
-# ## Keep one field in thirty-two
+# ## Two levels of checkpoints
 #
-# Put a loop in a loop, and checkpoint the inner one: 32 fields are kept at the outer level, 32 more while one inner
-# loop runs backwards. $\sqrt{n}$ in place of $n$, for one more run of the steps than before:
+# Nest two loops and checkpoint the inner one: the outer level stores 32 fields, and 32 more are stored while one
+# inner loop runs backwards. The memory is proportional to $\sqrt{n}$ instead of $n$, at the cost of one more run of
+# the steps:
 
 
 # %%
@@ -84,11 +85,11 @@ gradients = [
 assert all(jnp.allclose(gradients[0], g, rtol=1e-4, atol=1e-5) for g in gradients)
 
 # %% [markdown]
-# ## What to keep: policies
+# ## Checkpoint policies
 #
-# `jax.checkpoint(fn, policy=...)` keeps what is dear to compute and forgets what is cheap. For networks
-# `jax.checkpoint_policies.dots_saveable` keeps the matrix products; a name given by `checkpoint_name` can be kept by
-# name. `jax.ad_checkpoint.print_saved_residuals` says what a gradient would keep:
+# `jax.checkpoint(fn, policy=...)` stores expensive values and recomputes cheap ones. For neural networks,
+# `jax.checkpoint_policies.dots_saveable` stores matrix products; values named with `checkpoint_name` can be selected
+# by name. `jax.ad_checkpoint.print_saved_residuals` lists the values that a gradient would store:
 
 # %%
 jax.ad_checkpoint.print_saved_residuals(lambda u: jnp.sum(jnp.sin(jnp.tanh(u)) ** 2), u0)
@@ -96,7 +97,7 @@ jax.ad_checkpoint.print_saved_residuals(lambda u: jnp.sum(jnp.sin(jnp.tanh(u)) *
 # %% [markdown]
 # ## Exercise
 #
-# How much memory would three levels take, 16 x 8 x 8 steps? Predict it from the number of fields that are kept, then
+# How much memory do three levels need, with 16 x 8 x 8 steps? Predict it from the number of stored fields, then
 # measure.
 
 
@@ -113,12 +114,12 @@ print(f"predicted 32 KiB and a little more, measured {kib(three):.0f}")
 assert 32 <= kib(three) < 60
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# `sciml.checkpointed_scan` makes these levels for any length, and for a given memory.
-# `adjoint=sciml.adjoints.Checkpointed(memory=...)` does it for a solve, and `sciml.inspect.adjoint_memory` says
-# beforehand what each adjoint takes ([Adjoints](../guides/adjoints.md#how-much-memory-a-gradient-needs)). The
-# tutorial [How much memory does my gradient need](../tutorials/gradient_memory.md) measures five of them.
+# `sciml.checkpointed_scan` creates these levels for any length and a given memory.
+# `adjoint=sciml.adjoints.Checkpointed(memory=...)` does it for a solve, and `sciml.inspect.adjoint_memory` predicts
+# the memory of each adjoint ([adjoints](../guides/adjoints.md#how-much-memory-a-gradient-needs)). The tutorial [the
+# memory of a gradient](../tutorials/gradient_memory.md) measures five of them.
 
 
 # %%

@@ -1,13 +1,14 @@
 # %% [markdown]
-# # A training loop: optax, a jitted step, a metric by vmap
+# # A training loop with optax
 #
-# In JAX nothing trains itself: there is no `backward()` and no `.step()`. A training step is a function of yours,
-# from parameters and the optimiser's memory to new ones, and it is compiled as a whole: the simulation, its gradient
-# and the update are one program. This page has one such loop, measures it, and looks at what XLA made of the update.
+# JAX has no built-in training: there is no `backward()` and no `.step()`. You write a training step as a function
+# that maps parameters and optimiser state to new ones, and compile it as a whole: the simulation, its gradient and
+# the update are one program. This lesson writes such a loop, measures it, and examines the compiled update.
 #
-# ## A pendulum with unknown friction
+# ## Example: a pendulum with unknown friction
 #
-# Sixteen swings are measured. The friction is a network of the speed, and the rest is known:
+# The data are sixteen measured swings. A neural network represents the friction as a function of speed; the rest is
+# known:
 
 # %%
 import time
@@ -52,13 +53,13 @@ swings = jax.vmap(swing, in_axes=(None, 0))
 starts = jnp.linspace(0.3, 2.5, 16)
 data = jax.jit(lambda starts: swings(truth, starts))(starts)
 network = Network(eqx.nn.MLP(1, 1, 16, 1, activation=jnp.tanh, key=jax.random.key(0)))
-params, rest = eqx.partition(network, eqx.is_inexact_array)  # arrays, and what is no array
+params, rest = eqx.partition(network, eqx.is_inexact_array)  # arrays, and all other leaves
 
 # %% [markdown]
-# ## The step
+# ## The training step
 #
-# `optax.adam` is a pair of functions: `init` makes the memory, `update` turns a gradient into a change. Memory goes
-# in and comes out, as any [state](pure_functions.md) does:
+# `optax.adam` is a pair of functions: `init` creates the optimiser state, and `update` maps a gradient to a change of
+# the parameters. The state is an argument and a result, like any [state](pure_functions.md):
 
 # %%
 optimiser = optax.adam(0.01)
@@ -74,15 +75,15 @@ def step(params, memory):
     return optax.apply_updates(params, change), memory, value
 
 
-# `donate_argnums`: the old parameters' memory may be reused, since nobody needs them any more
+# `donate_argnums`: the memory of the old parameters may be reused
 jitted = jax.jit(step, donate_argnums=(0, 1))
 start = jax.tree.map(jnp.copy, params), optimiser.init(params)
 first = loss(params)
 
 # %% [markdown]
-# ## Two ways to turn it
+# ## Python loop or scan
 #
-# A Python loop, between whose steps you can print, save, and stop; or `lax.scan`, one program for all steps:
+# A Python loop allows printing, saving and stopping between steps; `lax.scan` is one program for all steps:
 
 
 # %%
@@ -120,12 +121,13 @@ for name, run in (
 print(f"loss {first:.1e} before, {values[-1]:.1e} after 200 steps")
 
 # %% [markdown]
-# Where the simulation outweighs what Python does between two steps, both are alike. Where a step takes microseconds,
-# the scan wins.
+# If the simulation takes longer than Python needs between two steps, both are equally fast. If a step takes
+# microseconds, the scan is faster.
 #
-# ## A metric for each swing
+# ## Metrics per example
 #
-# The loss is one number. How well is each swing met, and one that was not measured? `vmap` of a function for one:
+# The loss is one number. The error of each swing, including swings that were not measured, is a `vmap` of a function
+# for one swing:
 
 
 # %%
@@ -141,9 +143,9 @@ print(
 )
 
 # %% [markdown]
-# ## What XLA made of the update
+# ## The compiled update
 #
-# Adam takes a dozen operations for each array of parameters. In the compiled update they are fused:
+# Adam needs a dozen operations per parameter array. XLA fuses them:
 
 # %%
 gradient = jax.tree.map(jnp.ones_like, params)
@@ -165,8 +167,8 @@ assert 0 < fusions < len(traced.jaxpr.eqns) / 4
 # %% [markdown]
 # ## Exercise
 #
-# Train on minibatches: at each step four of the sixteen swings, drawn by a key that is made of the number of the step
-# ([Random keys](keys.md)).
+# Train on minibatches: each step uses four of the sixteen swings, drawn with a key that is derived from the step
+# number ([random keys](keys.md)).
 
 
 # %% Answer
@@ -193,13 +195,13 @@ print(f"loss {by_batches:.1e} after 400 steps with four swings each")
 assert by_batches < first / 20
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# A solve takes the place of the hand-made steps, and the loop stays as it is. `sciml.training.train` has this loop,
-# with batches, validation, checkpoints and more ([Training](../guides/training.md)), and `sciml.fit` is for least
-# squares ([Fitting](../guides/fitting.md)). What members share, here the network, stays one array under `vmap`,
-# forwards and backwards ([Ensembles](../guides/ensembles.md#what-members-share)). PyTorch's loop is beside this one on
-# [a page of its own](beside_pytorch.md). With `sciml.solve`:
+# A solve replaces the hand-written steps, and the loop does not change. `sciml.training.train` provides this loop
+# with batches, validation and checkpoints ([training](../guides/training.md)), and `sciml.fit` is for least squares
+# ([parameter estimation](../guides/fitting.md)). Values that members share, here the network, remain one array under
+# `vmap`, forwards and backwards ([ensembles](../guides/ensembles.md#what-members-share)). [A training loop in PyTorch
+# and in JAX](beside_pytorch.md) compares with PyTorch. With `sciml.solve`:
 
 
 # %%

@@ -1,11 +1,12 @@
 # %% [markdown]
-# # Many members: vmap
+# # Batching with vmap
 #
-# A model is written for one pendulum: one angle, one speed. `jax.vmap` makes of it the program for many, with an axis
-# more in every array, and no loop. That is not only shorter than writing it by hand: the loop over members becomes
-# the innermost, where a processor does eight or more numbers at once, and a GPU thousands.
+# A model is written for one pendulum with one angle and one speed. `jax.vmap` (vectorising map) turns it into a
+# program for many pendulums: every array has an additional axis, and there is no loop. Besides shorter code this is
+# faster: the loop over members becomes the innermost one, which a processor vectorises (SIMD) and a GPU runs in
+# thousands of threads.
 #
-# ## One, then many
+# ## From one member to many
 
 # %%
 import time
@@ -34,10 +35,11 @@ many = jax.jit(jax.vmap(swing, in_axes=(0, None)))
 print("many:", many(amplitudes, 1.0).shape)
 
 # %% [markdown]
-# ## in_axes says which arguments have members
+# ## in_axes and out_axes
 #
-# `0` maps over the first axis, `None` gives the same to all, and a PyTree of these fits an argument that is one.
-# `out_axes` says where the members go in the result. Two `vmap`s make a table of all pairs:
+# `in_axes` specifies the mapped axis of each argument: `0` maps over the first axis, `None` passes the same value to
+# all members, and for a PyTree argument it can be a PyTree. `out_axes` specifies the axis of members in the result.
+# Two nested `vmap`s compute all combinations:
 
 # %%
 lengths = jnp.linspace(0.5, 2.0, 5)
@@ -55,7 +57,7 @@ moments = jax.vmap(lambda a: jnp.stack([a, a**2]), out_axes=1)(amplitudes)
 print(energies.shape, moments.shape)
 
 # %% [markdown]
-# An axis of another length is refused when JAX traces:
+# If the mapped axes have different lengths, JAX raises an error during tracing:
 
 # %%
 try:
@@ -66,9 +68,9 @@ else:
     raise AssertionError("10000 amplitudes with 5 lengths")
 
 # %% [markdown]
-# ## What it costs
+# ## Performance
 #
-# All at once, beside one after another from Python:
+# This compares one batched call with separate calls from Python:
 
 # %%
 one = jax.jit(swing)
@@ -86,28 +88,29 @@ in_turn = seconds(lambda: [one(a, 1.0) for a in np.asarray(amplitudes[:100])]) /
 print(f"{1e6 * at_once:.2f} us a member at once, {1e6 * in_turn:.0f} us one by one")
 
 # %% [markdown]
-# ## What it cannot do
+# ## Limits of vmap
 #
-# All members run the same program. A branch runs on both sides, and a `while_loop` until the last member is done: see
-# [Loops and branches](loops.md).
+# All members run the same program. Both sides of a branch run for all members, and a `while_loop` runs until the last
+# member is done: see [loops and branches](loops.md).
 #
 # ## Exercise
 #
-# Without `vmap`: write `swing` for an array of amplitudes. Which lines change? Now for an array of lengths too, in
-# all combinations.
+# Write `swing` for an array of amplitudes without `vmap`. Which lines change? Then write it for an array of lengths
+# as well, in all combinations.
 
 # %% Answer
-# None, for the first: the arithmetic is element by element. For all combinations shapes have to be made to fit by
-# hand, which goes wrong as soon as the model has an axis of its own (a matrix, a grid).
+# None for the amplitudes: the arithmetic is elementwise. For all combinations the shapes must be aligned by
+# hand, which fails as soon as the model has its own axes (a matrix, a grid).
 by_hand = swing(amplitudes[:3, None] + 0 * lengths, lengths)
 assert jnp.allclose(by_hand, table, atol=1e-4)
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# `jax.vmap(sciml.solve)` is its engine for ensembles. Members lie along the last axis, one array for each component,
-# each with its own step size; one that fails does not disturb the others, and `batching="refill"` keeps short members
-# from waiting ([Ensembles](../guides/ensembles.md)). The period of a pendulum by its amplitude, ten thousand at once:
+# `jax.vmap(sciml.solve)` is the engine for ensembles. Members are stored along the last axis, with one array per
+# component and a separate step size per member. A failed member does not affect the others, and with
+# `batching="refill"` short members do not wait ([ensembles](../guides/ensembles.md)). This computes the period of a
+# pendulum as a function of its amplitude for ten thousand pendulums:
 
 
 # %%
