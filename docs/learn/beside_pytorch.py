@@ -1,15 +1,15 @@
 # %% [markdown]
-# # One training loop, in PyTorch and in JAX
+# # A training loop in PyTorch and in JAX
 #
-# The same network, the same weights, the same batches and the same optimiser, twice: as one writes it in PyTorch, and
-# as one writes it in JAX. The losses agree to rounding, the times do not, and the program that XLA compiled says why.
-# The half in PyTorch needs `pip install torch torchdiffeq`, or sciml's extra `lab`; without it this page runs the half
-# in JAX alone.
+# The same network, weights, batches and optimiser in idiomatic PyTorch and in idiomatic JAX. The losses agree up to
+# rounding, the times differ, and the compiled program explains why. The PyTorch half needs `pip install torch
+# torchdiffeq`, or the extra `lab`; without it this page runs the JAX half only.
 #
-# ## What is to be learnt
+# ## The problem
 #
-# Sixty-four pendulums swing, and their friction is not known. A network of the speed stands for it, and is trained
-# through forty steps of Heun's method. Weights and batches come from NumPy, so that both have the same:
+# The data are the swings of sixty-four pendulums with unknown friction. A network of the speed models the friction
+# and is trained through forty steps of Heun's method. Weights and batches come from NumPy, so both halves use the
+# same:
 
 # %%
 import importlib.metadata
@@ -56,8 +56,8 @@ print(f"{data.shape[1]} pendulums, {data.shape[0]} steps, {UPDATES} batches of {
 # %% [markdown]
 # ## In JAX
 #
-# The model is pure: a function of weights and speed. So is the step, and `jit` compiles all of it, simulation, gradient
-# and update, into one program. The loop over the steps is `lax.scan`, which is compiled once whatever its length:
+# The model is a pure function of weights and speed. So is the step, and `jit` compiles the simulation, its gradient
+# and the update into one program. The loop over steps is `lax.scan`, which is compiled once for any length:
 
 
 # %%
@@ -114,8 +114,8 @@ print(f"JAX {jax.__version__}: loss {losses[0]:.4f}, then {losses[-1]:.4f}")
 # %% [markdown]
 # ## In PyTorch
 #
-# The model is an object that has its weights; `backward()` leaves gradients in them, and the optimiser changes them in
-# place. Every operation runs when Python comes to it:
+# The model is an object that owns its weights; `backward()` stores gradients in them, and the optimiser updates them
+# in place. Every operation runs when Python reaches it (eager execution):
 
 # %%
 LAB = all(importlib.util.find_spec(name) for name in ("torch", "torchdiffeq"))
@@ -158,7 +158,7 @@ else:
     print("no PyTorch here: `pip install torch torchdiffeq` for this half")
 
 # %% [markdown]
-# The two are one computation. How many swings a second, with their gradients, does each of them train on?
+# Both compute the same. This is the number of swings per second, including gradients, that each trains on:
 
 # %%
 print(f"JAX     {jax.__version__:12} {rate:9.0f} swings a second")
@@ -168,10 +168,10 @@ if LAB:
     )
 
 # %% [markdown]
-# ## Why: a fusion, found
+# ## The reason: fusion
 #
-# PyTorch runs operations one after another, and each of them takes some microseconds however few numbers it has. How
-# many are there in a step?
+# PyTorch runs operations one after another, and each takes several microseconds even for few numbers. This counts the
+# operations in a step:
 
 # %%
 if LAB:
@@ -184,9 +184,8 @@ if LAB:
     print(f"PyTorch: {sum(e.count for e in profile.key_averages())} calls of operations in a step")
 
 # %% [markdown]
-# XLA sees the whole step. It makes one kernel of operations that follow each other number by number: a *fusion*. Here
-# is the one that has Adam's square root. The new weights, a dozen operations away from the gradient, come out of one
-# pass over memory:
+# XLA compiles the whole step, and merges elementwise operations into one kernel (a *fusion*). This is the fusion with
+# Adam's square root. It computes the new weights, a dozen operations after the gradient, in one pass over memory:
 
 # %%
 params = jax.tree.map(jnp.asarray, weights)
@@ -214,13 +213,13 @@ print(", ".join(dict.fromkeys(operations)))
 assert len(operations) > 4 and {"multiply", "add", "divide"} <= set(operations)
 
 # %% [markdown]
-# [XLA, HLO, and a fusion found](fusion.md) reads such a program line by line. `torch.compile` fuses, too; it writes out
-# the loop first, and so takes long to compile.
+# [XLA, HLO and fusion](fusion.md) reads such a program line by line. `torch.compile` also fuses, but unrolls the loop
+# first, and therefore takes long to compile.
 #
-# ## Where both are alike
+# ## Large matrix products
 #
-# All that was overhead. Where a few products of large matrices are the work, both call libraries that multiply as fast
-# as the processor does. A network of two hidden layers of 512, and batches of 1024:
+# The difference above is overhead. If a few products of large matrices dominate, both call libraries that use the
+# full speed of the processor. A network with two hidden layers of 512, and batches of 1024:
 
 # %%
 wide = [rng.normal(size=(m, n)).astype(np.float32) / m**0.5 for m, n in ((64, 512), (512, 512))]
@@ -269,10 +268,10 @@ if LAB:
     )
 
 # %% [markdown]
-# ## With a solver that chooses its steps
+# ## Adaptive solvers: sciml and torchdiffeq
 #
-# Hand-made steps were the easy case. Here a neural ODE is solved by the method of Dormand and Prince to a tolerance, by
-# `sciml.solve` and by torchdiffeq's `odeint`, and its gradient is taken. Network, tolerances and batch are the same:
+# The steps above were hand-written. Here `sciml.solve` and torchdiffeq's `odeint` solve a neural ODE with the
+# Dormand-Prince method to a tolerance, and differentiate it. Network, tolerances and batch are the same:
 
 # %%
 import diffrax  # noqa: E402
@@ -330,8 +329,8 @@ if LAB:
 # %% [markdown]
 # ## Exercise
 #
-# The loss is a mean. By how much is the angle off at worst, for each pendulum? Write it for one, and `vmap` it. (In
-# PyTorch it would be written for all at once, with the axis of the pendulums in mind.)
+# The loss is a mean. What is the largest error of the angle for each pendulum? Write it for one and use `vmap`. (In
+# PyTorch you would write it for all, with an explicit axis of pendulums.)
 
 
 # %% Answer
@@ -347,11 +346,11 @@ assert errors.shape == (64,)
 assert jnp.allclose(errors[0], worst(trained, starts[0], data[:, 0]), rtol=1e-3)
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# `sciml.training.train` has this loop, compiled as one step, with batches, validation and checkpoints
-# ([Training](../guides/training.md)). A solve in it is a loop that XLA compiles with the rest; what torchdiffeq's users
-# know has its place in [From diffrax, SciPy, torchdiffeq](../guides/moving.md).
+# `sciml.training.train` provides this loop, compiled as one step, with batches, validation and checkpoints
+# ([training](../guides/training.md)). A solve in it is a loop that XLA compiles together with the rest. For
+# torchdiffeq users, [migrating from other libraries](../guides/moving.md) lists the equivalents.
 
 # %%
 middle = float(jnp.median(errors))

@@ -1,14 +1,14 @@
 # %% [markdown]
-# # A black box in a simulation: pure_callback
+# # Callbacks: pure_callback for black-box code
 #
-# Some of what a model needs is no JAX: a table of steam, a Fortran library behind Python, a model of somebody else.
-# `jax.pure_callback` calls Python from a compiled program, with NumPy arrays. It costs a trip to the host each time,
-# and JAX cannot see inside: it needs to be told the shape of the result, how to run many at once, and what the
-# derivative is.
+# Some parts of a model are not written in JAX: a steam table, a Fortran library with a Python interface, another
+# group's model. `jax.pure_callback` calls Python from a compiled program, with NumPy arrays. Each call costs a round
+# trip to the host. JAX cannot see inside, so you specify the shape of the result, the behaviour under `vmap`, and the
+# derivative.
 #
-# ## The box
+# ## The black box
 #
-# The drag coefficient of a ball by its Reynolds number, somewhere in a library of NumPy:
+# The black box is the drag coefficient of a ball as a function of the Reynolds number, from a NumPy library:
 
 # %%
 import jax
@@ -28,11 +28,10 @@ def drag_of_library(reynolds):
 
 
 # %% [markdown]
-# ## Call it from a compiled function
+# ## Calling it from a compiled function
 #
-# The second argument is what comes back: shape and dtype. `vmap_method="expand_dims"` or `"broadcast_all"` says that
-# the box takes arrays, so that under `vmap` it is called *once* for all members; `"sequential"` would call it for
-# each.
+# The second argument is the shape and dtype of the result. `vmap_method="expand_dims"` or `"broadcast_all"` declares
+# that the function accepts arrays, so `vmap` calls it *once* for all members; `"sequential"` calls it for each.
 
 
 # %%
@@ -48,14 +47,14 @@ print("fifty members, calls:", calls)
 assert len(calls) == 1
 
 # %% [markdown]
-# *Pure* is a promise of yours: the same input gives the same output, and nothing else happens. JAX may call it twice,
-# or not at all if nobody needs the result. For what has to happen, such as a line in a log, there are
-# `jax.experimental.io_callback` and `jax.debug.callback`.
+# *Pure* is your promise: the same input gives the same output, without side effects. JAX may call the function twice,
+# or not at all if the result is unused. For side effects, such as a log line, use `jax.experimental.io_callback` or
+# `jax.debug.callback`.
 #
-# ## Its derivative
+# ## Derivatives of a callback
 #
-# JAX refuses to differentiate a box. The rule is a `custom_jvp`; if the library has a derivative, call that, else
-# take a difference. In float32 a step of about one percent is right for a central difference:
+# JAX raises an error if you differentiate a callback. Define a `custom_jvp`: call the derivative of the library if it
+# has one, otherwise use finite differences. In float32 a step of about one percent suits a central difference:
 
 # %%
 try:
@@ -82,9 +81,10 @@ print(f"slope {by_rule:.6f}, exact {exact:.6f}")
 assert jnp.allclose(by_rule, exact, rtol=1e-2)
 
 # %% [markdown]
-# ## In a solve
+# ## Callbacks in a solve
 #
-# A steel ball sinks in oil. How fast is it after a tenth of a second, and how does that depend on the viscosity?
+# A steel ball sinks in oil. Compute its speed after a tenth of a second, and the derivative with respect to the
+# viscosity:
 
 
 # %%
@@ -116,23 +116,23 @@ print(f"200 members, {len(calls)} calls, the last with {calls[-1]}")
 assert len(calls) < 200
 
 # %% [markdown]
-# ## What it costs
+# ## Cost and limits
 #
-# - A call stops the device, and wakes Python. In a vector field of a few operations that is nearly all of the time.
-# - A program with a callback cannot be [exported](aot_and_export.md), nor kept in JAX's cache on disk, and a kernel
-#   cannot hold it.
-# - Do not call JAX within the box: on a CPU it may wait for the very thread that is waiting for it. NumPy only.
+# - A call stops the device and runs Python. In a cheap vector field this takes nearly all of the time.
+# - A program with a callback cannot be [exported](aot_and_export.md), is not stored in JAX's cache on disk, and
+#   cannot run in a kernel.
+# - Do not call JAX inside the callback: on a CPU it can wait for the thread that is waiting for it. Use NumPy only.
 #
-# A table can often be moved into JAX: `jnp.interp`, or a spline fitted once. C and C++ code can be called without
-# Python at all: [C through the FFI](ffi.md).
+# A table can often be moved into JAX: use `jnp.interp`, or a spline that you fit once. C and C++ code can be called
+# without Python: [C through the FFI](ffi.md).
 #
 # ## Exercise
 #
-# Replace the box by a table of 200 values at logarithmically spaced Reynolds numbers, and `jnp.interp`. How far is
-# the speed off? What about its slope?
+# Replace the callback by a table of 200 values at logarithmically spaced Reynolds numbers, and `jnp.interp`. How
+# large is the error of the speed, and of its slope?
 
 # %% Answer
-# The callback is gone, and JAX has the derivative: that of straight lines between the values.
+# The callback is gone, and JAX differentiates the straight lines between the values.
 nodes = jnp.linspace(-4.0, 4.0, 200)
 logarithms = jnp.log(jnp.asarray(drag_of_library(10 ** np.linspace(-4.0, 4.0, 200))))
 
@@ -150,10 +150,10 @@ print(
 assert abs(by_table / value - 1) < 1e-3 and abs(slope_by_table / slope - 1) < 0.05
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# Nowhere: there is no callback in what it compiles. Bars and files of long runs stand *between* compiled segments
-# ([Long runs](../guides/long_runs.md#how-it-works)). Yours may stand in a vector field, as above.
+# sciml uses no callbacks in compiled code. Progress bars and files of long runs are handled *between* compiled
+# segments ([long runs](../guides/long_runs.md#how-it-works)). Your vector field can contain callbacks, as above.
 
 # %%
 assert error < 0.02

@@ -1,13 +1,13 @@
 # %% [markdown]
-# # Debugging a compiled simulation
+# # Debugging a compiled simulation: finding NaNs
 #
-# A compiled program has no lines to stop at and no `print`. What goes wrong in a simulation is mostly one thing:
-# somewhere a number becomes NaN or infinite, spreads, and the end is NaN. This page makes one such run and finds the
-# step, the operation, and the reason, by five means.
+# A compiled program has no lines to stop at and no `print`. The most common failure of a simulation is a number that
+# becomes NaN or infinite and spreads. This lesson makes such a run fail, and finds the step, the operation and the
+# reason in five ways.
 #
-# ## A cloud collapses
+# ## Example: gravitational collapse
 #
-# A particle falls from rest towards a mass in the origin. After $\pi / \sqrt 8 \approx 1.11$ it arrives, where the
+# A particle falls from rest towards a mass at the origin. It arrives after $\pi / \sqrt 8 \approx 1.11$, where the
 # force is infinite:
 
 # %%
@@ -40,9 +40,9 @@ def run(y, steps=1300, dt=0.001):
 print("at the end:", jax.jit(run)(START))
 
 # %% [markdown]
-# ## 1. Keep the trajectory, and look
+# ## 1. Store the trajectory
 #
-# The cheapest: a scan that returns every state. The first row that is not finite says when.
+# The cheapest way is a scan that returns every state. The first row that is not finite gives the step:
 
 # %%
 rows = jax.lax.scan(lambda y, _: (fall(y, 0.001), y), START, None, length=1300)[1]
@@ -52,7 +52,7 @@ print(f"first NaN after step {first}; before it {rows[first - 1]}, {rows[first -
 # %% [markdown]
 # ## 2. jax.debug.print
 #
-# It prints at run time, under `jit`, `vmap` and in loops. Print what is rare, or the output is as long as the run:
+# It prints at run time, under `jit`, `vmap` and in loops. Print only rare cases, or the output is as long as the run:
 
 
 # %%
@@ -68,14 +68,14 @@ def watched(y, dt):
 jax.block_until_ready(
     jax.jit(lambda y: jax.lax.fori_loop(0, 1300, lambda _, y: watched(y, 0.001), y))(START)
 )
-jax.effects_barrier()  # what was printed is out
+jax.effects_barrier()  # waits for the printed text
 
 # %% [markdown]
-# ## 3. Which operation: debug_nans
+# ## 3. debug_nans: find the operation
 #
-# With `jax_debug_nans` JAX looks at the result of every compiled function, and where it has a NaN runs it again,
-# operation by operation, until one makes it. The traceback ends at your line. It is slow, so switch it on for the run
-# that fails, with `JAX_DEBUG_NANS=1` in the environment or for a block:
+# With `jax_debug_nans`, JAX checks the result of every compiled function. If it contains a NaN, JAX runs the function
+# again, operation by operation, until one produces it. The traceback ends at your line. This is slow, so enable it
+# only for the failing run, with `JAX_DEBUG_NANS=1` in the environment or in a block:
 
 # %%
 with jax.debug_nans(True):
@@ -87,10 +87,10 @@ with jax.debug_nans(True):
         raise AssertionError("a NaN that was not seen")
 
 # %% [markdown]
-# ## 4. Python again: disable_jit
+# ## 4. disable_jit: run as Python
 #
-# `with jax.disable_jit():` runs everything as Python, loops too, so that `breakpoint()`, `print` and a debugger see
-# numbers. Take few steps, from just before the trouble:
+# `with jax.disable_jit():` runs everything as Python, including loops, so that `breakpoint()`, `print` and a debugger
+# show values. Run a few steps from just before the failure:
 
 # %%
 printed = io.StringIO()
@@ -99,9 +99,9 @@ with jax.disable_jit(), contextlib.redirect_stdout(printed):
 print(printed.getvalue().strip())
 
 # %% [markdown]
-# ## 5. Say what must hold: checkify
+# ## 5. checkify: assertions in compiled code
 #
-# A check in a compiled function cannot raise. `checkify` collects errors as values, which you throw when the program
+# A check in a compiled function cannot raise. `checkify` returns errors as values, which you raise after the program
 # has returned:
 
 
@@ -121,13 +121,12 @@ print(re.sub(r" \(.*", "", message.splitlines()[0]))
 assert "is not positive" in message
 
 # %% [markdown]
-# `checkify.checkify(f, errors=checkify.float_checks)` adds such checks for NaN and division by zero everywhere by
-# itself.
+# `checkify.checkify(f, errors=checkify.float_checks)` adds checks for NaN and division by zero to all operations.
 #
 # ## Exercise
 #
-# The run is right until it is near the origin, where steps of a fixed size are too long. Find by bisection the
-# largest number of steps that ends with a positive distance. How far from the exact time of arrival is it?
+# The run is accurate until it is close to the origin, where fixed steps are too long. Find by bisection the largest
+# number of steps that ends with a positive distance. How far is it from the exact arrival time?
 
 # %% Answer
 low, high = 0, 1300
@@ -139,13 +138,12 @@ print(f"{low} steps, arrival at {low * 0.001:.3f}, exactly {EXACT:.4f}")
 assert abs(low * 0.001 - EXACT) < 0.01 and abs(low + 1 - first) <= 1
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# A solve looks at its own states: it ends where they are no longer finite, or where its steps become too short for
-# the dtype, and says *when* and why, for each member by itself ([Failures and status](../guides/failures.md)). So
-# look at `status` and `t_reached` before you hunt. For what you wrote yourself, `sciml.inspect.first_nan` runs the
-# function and follows its first NaN back to the step, the operation and the line, in gradients too
-# ([insight](../guides/insight.md)):
+# A solve checks its own states: it ends when they are not finite, or when its steps become too short for the dtype,
+# and reports the time and the reason for each member ([failures and status codes](../guides/failures.md)). Check
+# `status` and `t_reached` first. For your own functions, `sciml.inspect.first_nan` traces the first NaN back to the
+# step, the operation and the line, also in gradients ([profiling and debugging](../guides/insight.md)):
 
 # %%
 found = sciml.inspect.first_nan(run, START)
@@ -153,7 +151,7 @@ print(found)
 assert found.operation == "sqrt"
 
 # %% [markdown]
-# And a solve of the same fall says when it stopped:
+# A solve of the same fall reports the time at which it stopped:
 
 
 # %%

@@ -7,8 +7,8 @@
 #
 # | | Computes | Cost of one call | Answers |
 # |---|---|---|---|
-# | `jax.jvp`, forward mode | $J v$ | about two runs, no memory | how do the outputs change along this direction? |
-# | `jax.vjp`, reverse mode | $w^T J$ | a few runs, and the memory of all steps | on which inputs do these outputs depend? |
+# | `jax.jvp`, forward mode | $J v$ | about two runs, no memory | how do outputs change along this direction? |
+# | `jax.vjp`, reverse mode | $w^T J$ | a few runs, memory of all steps | on which inputs do these outputs depend? |
 # | `jax.grad` | `vjp` of one number | the same | |
 # | `jax.jacfwd` | $J$, by columns | one `jvp` per input | few inputs |
 # | `jax.jacrev` | $J$, by rows | one `vjp` per output | few outputs |

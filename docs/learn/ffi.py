@@ -1,15 +1,14 @@
 # %% [markdown]
-# # C through the FFI
+# # C through the FFI (foreign function interface)
 #
-# A force field that exists in C need not be written again, nor be called through Python. XLA's *foreign function
-# interface* calls a compiled function directly, with pointers to the arrays: no copies and no Python. This page
-# builds a small library on the spot, for which it needs a C++ compiler (`c++`: the headers are C++, your code may be
-# C).
+# You can use existing C code, such as a force field, without rewriting it and without calling it through Python.
+# XLA's *foreign function interface* calls a compiled function directly with pointers to the arrays, without copies.
+# This lesson builds a small library, which needs a C++ compiler (`c++`: the headers are C++, your code can be C).
 #
 # ## The C code
 #
-# Morse's potential of a diatomic molecule, $V = (1 - e^{-(r - 1)})^2$. The function writes force and stiffness for
-# `n` bonds:
+# The example is the Morse potential of a diatomic molecule, $V = (1 - e^{-(r - 1)})^2$. The function computes force
+# and stiffness of `n` bonds:
 
 # %%
 import ctypes
@@ -52,7 +51,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(Morse, morse_impl, ffi::Ffi::Bind().Arg<ffi::Buffe
 # %% [markdown]
 # ## Build, load, register
 #
-# JAX ships the headers. A target is registered once for each platform, by name:
+# JAX includes the headers. Register a target once per platform, by name:
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -78,9 +77,9 @@ print(
 )
 
 # %% [markdown]
-# ## The derivative is in C, too
+# ## Derivatives in C
 #
-# As with any [black box](callbacks.md), the rule is yours. Here the C code computes it along:
+# As for any [callback](callbacks.md), you define the derivative rule. Here the C code also computes the derivative:
 
 
 # %%
@@ -105,10 +104,10 @@ assert jnp.allclose(force(r), in_jax(r), atol=1e-5)
 assert jnp.allclose(jax.vmap(jax.grad(force))(r), jax.vmap(jax.grad(in_jax))(r), atol=1e-5)
 
 # %% [markdown]
-# `broadcast_all` means that the C code takes an array of any shape, element by element, so a `vmap` is one call with
-# a longer array.
+# `broadcast_all` declares that the C code accepts an array of any shape, elementwise, so a `vmap` is one call with a
+# longer array.
 #
-# ## A molecule that swings, and a thousand of them
+# ## Solving for one molecule and for a thousand
 
 
 # %%
@@ -132,13 +131,13 @@ assert jnp.allclose(*slopes, rtol=1e-3)
 # %% [markdown]
 # ## Exercise
 #
-# The exported program of a function with an FFI call: does it run where the library was not loaded? Which platform
-# would `platforms=["cpu", "cuda"]` need?
+# You export a function with an FFI call. Does the program run where the library is not loaded? What does
+# `platforms=["cpu", "cuda"]` require?
 
 # %% Answer
-# The program holds the name `morse` and nothing else: whoever loads it has to register a target of that name, for
-# each platform that it is to run on. JAX asks you to say that you know that, since it cannot promise that the target
-# means the same tomorrow.
+# The program only contains the name `morse`: to run it, register a target with that name, for
+# each platform that it runs on. JAX requires an explicit permission, because it cannot guarantee that the target
+# stays the same.
 shape = jax.ShapeDtypeStruct((), jnp.float32)
 try:
     jax.export.export(jax.jit(call))(shape)
@@ -151,11 +150,11 @@ assert jnp.allclose(
 )
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# Nowhere itself. A vector field may hold such a call, as above, alone, in ensembles and in gradients. XLA cannot fuse
-# anything into it, so it is for functions that do much at a time: a force field of many particles, a table look-up, a
-# library.
+# sciml itself uses no FFI calls. Your vector field can contain them, as above, also in ensembles and gradients. XLA
+# cannot fuse them with other operations, so use them for functions that do much work per call: a force field of many
+# particles, a table look-up, a library.
 
 # %%
 assert error < 1e-3

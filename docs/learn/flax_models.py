@@ -1,13 +1,13 @@
 # %% [markdown]
-# # Flax and NNX networks as models
+# # Flax (Linen and NNX) networks as models
 #
-# sciml's own models are Equinox modules, but nothing asks for that: a model is a function `f(t, y, args)`, and
-# parameters are any PyTree. So a network of Flax goes in as it is: its parameters are `args`. This page needs `pip
-# install flax`.
+# sciml's own models are Equinox modules, but a model can be any function `f(t, y, args)`, and parameters can be any
+# PyTree. A Flax network therefore works directly: pass its parameters as `args`. This lesson needs `pip install
+# flax`.
 #
-# ## Linen: parameters apart
+# ## Flax Linen
 #
-# A Linen module has no arrays. `init` makes them, a dictionary, and `apply` is a pure function of them:
+# A Linen module has no arrays. `init` creates them as a dictionary, and `apply` is a pure function of them:
 
 # %%
 import flax.linen as nn
@@ -53,8 +53,8 @@ def run(params):
 
 
 # %% [markdown]
-# The gradient is a dictionary of the same structure, and optax takes it from there. All steps of the optimiser are
-# one compiled loop:
+# The gradient is a dictionary with the same structure, as optax expects. All optimiser steps run in one compiled
+# loop:
 
 
 # %%
@@ -81,10 +81,10 @@ fitted, values = train(params)
 print(f"loss {values[0]:.3f} before, {values[-1]:.1e} after 400 steps")
 
 # %% [markdown]
-# ## NNX: a module that holds its parameters
+# ## Flax NNX
 #
-# An NNX module is a Python object with references, which JAX cannot trace. `nnx.split` makes of it a description and
-# a PyTree of the arrays; `nnx.merge` puts them together again, inside of the field:
+# An NNX module is a Python object with references, which JAX cannot trace. `nnx.split` separates it into a
+# description and a PyTree of arrays; `nnx.merge` combines them again inside the vector field:
 
 
 # %%
@@ -118,8 +118,8 @@ print(
 # %% [markdown]
 # ## Exercise
 #
-# Put the parameters of the Linen network into the NNX one, and show that both are the same field. (Dense and Linear
-# have a `kernel` and a `bias` each.)
+# Copy the parameters of the Linen network into the NNX network, and show that both are the same vector field. (Dense
+# and Linear each have a `kernel` and a `bias`.)
 
 # %% Answer
 module = nnx.merge(description, arrays)
@@ -131,11 +131,12 @@ assert jnp.allclose(nnx_field(0.0, start, moved), linen_field(0.0, start, fitted
 assert jnp.allclose(nnx_loss(moved), loss(fitted), atol=1e-5)
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# `args` of `sciml.solve` is any PyTree of arrays, and so is what `sciml.fit` fits: [Fitting](../guides/fitting.md).
-# Under `jax.vmap` over starts with `in_axes=None` for the parameters, these stay one array and their products are
-# matrix products ([What members share](../guides/ensembles.md#what-members-share)).
+# `args` of `sciml.solve`, and the parameters of `sciml.fit`, are any PyTree of arrays: [parameter
+# estimation](../guides/fitting.md). Under `jax.vmap` over initial states with `in_axes=None` for the parameters,
+# these remain one array, and their products are matrix products ([shared
+# values](../guides/ensembles.md#what-members-share)).
 
 # %%
 end = float(values[-1])

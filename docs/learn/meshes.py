@@ -1,11 +1,11 @@
 # %% [markdown]
 # # Meshes and shardings
 #
-# An array may lie on many devices, each with a part of it. Your program stays the one for the whole array: you say
-# *where* the array lies, and JAX makes a program for each device, with the messages that it takes. This page has
-# eight devices, parts of one CPU. That shows everything but speed.
+# An array can be distributed over many devices (sharding). You write the program for the whole array and specify
+# *where* the array is stored; JAX derives a program for each device, including the communication (GSPMD, Shardy).
+# This lesson uses eight devices that are parts of one CPU, which shows everything but speed.
 #
-# ## A mesh with names, and what lies along them
+# ## Mesh and PartitionSpec
 
 # %%
 import importlib.util
@@ -16,7 +16,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 import sciml
 
-jax.config.update("jax_num_cpu_devices", 8)  # before anything touches a device
+jax.config.update("jax_num_cpu_devices", 8)  # before any use of a device
 mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Auto, AxisType.Auto))
 print(mesh)
 
@@ -27,13 +27,13 @@ split = jax.device_put(u0, NamedSharding(mesh, P("x", "y")))
 print({shard.data.shape for shard in split.addressable_shards}, "on each of", len(split.devices()))
 
 # %% [markdown]
-# The `PartitionSpec` names a mesh axis for each dimension of the array. `None` leaves a dimension whole, and what is
-# not named is copied. Here is which device has which corner:
+# The `PartitionSpec` gives a mesh axis for each dimension of the array. `None` leaves a dimension whole, and the
+# array is copied along unnamed mesh axes. This prints the device of each block:
 
 
 # %%
 def show(array):
-    """The number of the device that has each block."""
+    """Prints the device of each block."""
     rows, columns = (n // s for n, s in zip(array.shape, array.sharding.shard_shape(array.shape)))
     owners = [[[] for _ in range(columns)] for _ in range(rows)]
     for device, (i, j) in array.sharding.devices_indices_map(array.shape).items():
@@ -51,9 +51,10 @@ if importlib.util.find_spec("rich"):  # `pip install rich` for a picture in colo
     jax.debug.visualize_array_sharding(split)
 
 # %% [markdown]
-# ## The program of the whole
+# ## Automatic partitioning
 #
-# A step of the heat equation looks at neighbours, some of which lie on other devices. Nothing of that is written:
+# A step of the heat equation needs neighbour cells, some of which are on other devices. The code does not mention
+# this:
 
 
 # %%
@@ -71,13 +72,13 @@ print("messages in the program:", sorted({c.kind for c in sciml.inspect.collecti
 error = float(jnp.max(jnp.abs(whole - jax.device_get(parts))))
 
 # %% [markdown]
-# ## Say where, three ways
+# ## Three ways to specify a sharding
 #
-# - `in_shardings` and `out_shardings` of `jax.jit`: arguments and results.
-# - `jax.lax.with_sharding_constraint`: something in the middle.
-# - `jax.device_put`, as above: data, and the program follows.
+# - `in_shardings` and `out_shardings` of `jax.jit`: for arguments and results.
+# - `jax.lax.with_sharding_constraint`: for intermediate values.
+# - `jax.device_put`, as above: shard the data, and the program follows.
 #
-# A constraint matters where the compiler's guess is bad. A Fourier transform along `x` wants `x` whole:
+# A constraint helps if the compiler's choice is bad. A Fourier transform along `x` needs whole columns:
 
 # %%
 rows, columns = NamedSharding(mesh, P("x", None)), NamedSharding(mesh, P(None, ("x", "y")))
@@ -93,10 +94,10 @@ smoothed = jax.jit(smooth, in_shardings=rows, out_shardings=columns)(jax.device_
 print(smoothed.sharding.spec, float(jnp.sum(smoothed)), float(jnp.sum(u0)))
 
 # %% [markdown]
-# ## Explicit axes: sharding in the type
+# ## Explicit axes: sharding in types
 #
-# With `AxisType.Auto` the compiler decides. With `AxisType.Explicit`, the default of `jax.make_mesh`, where an array
-# lies is part of its type, known while JAX traces, and what is ambiguous is an error in place of a guess:
+# With `AxisType.Auto` the compiler decides. With `AxisType.Explicit`, the default of `jax.make_mesh`, the sharding of
+# an array is part of its type, known during tracing, and an ambiguous operation raises an error instead of a guess:
 
 # %%
 explicit = jax.make_mesh((8,), ("members",), axis_types=(AxisType.Explicit,))
@@ -114,9 +115,8 @@ with jax.set_mesh(explicit):
 # %% [markdown]
 # ## pmap
 #
-# The older `jax.pmap` maps the first axis of an array over devices, one element each. It is a `vmap` over hardware,
-# and what it does, `jit` of a `vmap` with a sharded argument does too, for any number of members that the devices
-# divide:
+# The older `jax.pmap` maps the first axis of an array over devices, one element per device. `jit` of a `vmap` with a
+# sharded argument does the same, for any number of members that is divisible by the number of devices:
 
 
 # %%
@@ -136,25 +136,25 @@ print(
 # %% [markdown]
 # ## Exercise
 #
-# How many messages does the ensemble above need, and the mean over its members? Guess, then ask
+# How many messages does the ensemble above need, and how many the mean over its members? Guess, then check with
 # `sciml.inspect.collectives`.
 
 # %% Answer
-# None: members do not know of one another. The mean needs one sum over the devices.
+# None: members are independent. The mean needs one sum over the devices.
 alone = sciml.inspect.collectives(jax.vmap(swing), angles)
 mean = sciml.inspect.collectives(lambda a: jnp.mean(jax.vmap(swing)(a)), angles)
 print([c.kind for c in alone], [c.kind for c in mean])
 assert alone == [] and [c.kind for c in mean] == ["all-reduce"]
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# Sharded members stay sharded through `jax.jit(jax.vmap(solve))`, solutions and gradients
-# ([Ensembles](../guides/ensembles.md#sharded-arrays-on-several-devices)). `sciml.parallel.ensemble` and `sweep` do it
-# for any number of members. For fields that are split over space, `sciml.parallel.Domain` knows which cells
-# neighbours need and sends those alone ([Fields over devices](../guides/domains.md)); how that is written by hand is
-# in [shard_map](shard_map.md). `sciml.inspect.sharding` draws which devices hold what
-# ([insight](../guides/insight.md)).
+# Sharded members stay sharded in `jax.jit(jax.vmap(solve))`, for solutions and gradients
+# ([ensembles](../guides/ensembles.md#sharded-arrays-on-several-devices)). `sciml.parallel.ensemble` and `sweep`
+# support any number of members. For fields that are split over space, `sciml.parallel.Domain` only exchanges the
+# cells that neighbours need ([domain decomposition](../guides/domains.md)); [shard_map](shard_map.md) shows how to
+# write that by hand. `sciml.inspect.sharding` draws the placement of arrays ([profiling and
+# debugging](../guides/insight.md)).
 
 # %%
 assert error < 1e-6

@@ -1,16 +1,16 @@
 # %% [markdown]
-# # A kernel of your own: pallas_call
+# # A Pallas kernel: pallas_call
 #
-# XLA decides how a program walks through memory. Pallas lets you decide: you write what happens to one block, in the
-# fast memory of a GPU's or TPU's core, and say which blocks there are. For a stencil that pays when several time
-# steps are done on a block before it is written back. On a CPU JAX interprets such a kernel (`interpret=True`):
-# slowly, but with the right numbers, which is enough to learn on.
+# XLA decides how a program accesses memory. With Pallas you decide: you write the computation of one block in the
+# fast memory of a GPU or TPU core, and specify the blocks. For a stencil this pays off if several time steps are
+# computed on a block before it is written back. On a CPU JAX interprets such a kernel (`interpret=True`): slowly, but
+# with correct values, which is enough for learning.
 #
 # ## Refs, a grid, and blocks
 #
-# A kernel gets *refs*: places in memory, from which `ref[...]` reads, and to which `ref[...] = ...` writes. It
-# returns nothing. The *grid* says how often it runs; a *BlockSpec* says, for each array, how large a block is and
-# which one belongs to a place in the grid. A step of 1024 pendulums in four blocks:
+# A kernel receives *refs*: memory locations that you read with `ref[...]` and write with `ref[...] = ...`. It returns
+# nothing. The *grid* gives the number of times it runs. A *BlockSpec* gives, for each array, the block size and the
+# block of each grid index. This is a step of 1024 pendulums in four blocks:
 
 # %%
 import jax
@@ -46,10 +46,11 @@ assert jnp.allclose(new_speed, -DT * jnp.sin(angle), atol=1e-6)
 print("a step of", new_angle.shape, "in 4 blocks")
 
 # %% [markdown]
-# ## A stencil looks at the blocks beside it
+# ## A stencil kernel with halos
 #
-# A cell at the edge of a block needs a cell of the next block. The simplest way: the same array is given three times,
-# with three index maps: the block to the left, the block itself, the block to the right. Heat on a periodic ring:
+# A cell at the edge of a block needs a cell of the next block. The simplest solution passes the same array three
+# times with three index maps: the left block, the block itself, and the right block. Heat conduction on a periodic
+# ring:
 
 # %%
 N, B = 512, 64
@@ -86,11 +87,11 @@ heat = ring_of_blocks(heat_kernel)
 assert jnp.allclose(heat(u), plain(u), atol=1e-6)
 
 # %% [markdown]
-# ## Several steps for one pass over memory
+# ## Several steps per pass (temporal blocking)
 #
-# That kernel reads the field once and writes it once for *one* step, as XLA does. The gain comes from doing more
-# while the block is here: take `K` cells from either neighbour, do `K` steps, and throw away one cell a step at both
-# ends. The halo is computed twice, by two blocks, and that is cheaper than memory:
+# This kernel reads and writes the field once per step, as XLA does. The gain comes from more steps per pass: read `K`
+# cells from either neighbour, compute `K` steps, and drop one cell per step at both ends. Two blocks compute the halo
+# redundantly, which is cheaper than memory traffic:
 
 # %%
 K = 16
@@ -112,15 +113,14 @@ traffic = K * 2 / (1 + (B + 2 * K) / B)  # reads and writes of K passes, and of 
 print(f"{K} steps in one pass: {traffic:.1f} times less traffic, differs by {error:.1e}")
 
 # %% [markdown]
-# ## It has no derivative
+# ## Derivatives of kernels
 #
-# JAX does not transpose what a kernel reads and writes. The rule is yours: see [A derivative rule of your
-# own](custom_rules.md).
+# JAX does not differentiate such a kernel; define the rule yourself: see [custom derivative rules](custom_rules.md).
 #
 # ## Exercise
 #
-# Give `heat_many` a `custom_vjp`. The step is a matrix $A$ that is symmetric on a ring, so what is the transpose of
-# sixteen steps?
+# Give `heat_many` a `custom_vjp`. On a ring the step is a symmetric matrix $A$. What is the transpose of sixteen
+# steps?
 
 
 # %% Answer
@@ -143,17 +143,17 @@ gradients = [
 assert jnp.allclose(*gradients, atol=1e-5)
 
 # %% [markdown]
-# ## On a machine
+# ## GPU and TPU
 #
-# Without `interpret=True` the kernel is compiled for the GPU or TPU that is there. Each has rules: blocks of a TPU
-# are multiples of 8 x 128 numbers, those of a GPU powers of two, and what fits in fast memory is a few hundred KiB on
-# a GPU, many MiB on a TPU. The interpreter knows none of that: a kernel is right only when it has run on the machine.
+# Without `interpret=True` the kernel is compiled for the GPU or TPU. Each has constraints: TPU blocks are multiples
+# of 8 x 128 numbers, GPU blocks are powers of two, and fast memory holds a few hundred KiB on a GPU and many MiB on a
+# TPU. The interpreter does not check them: test a kernel on the real hardware.
 #
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# `sciml.kernels.stencil` has such kernels for two and three dimensions, walls and several fields, from the rule of
-# one cell, and their gradients ([Kernels](../guides/kernels.md), [A stencil of your
-# own](../tutorials/own_stencil.md)). The same sixteen steps by its GPU kernel, interpreted:
+# `sciml.kernels.stencil` contains such kernels for one to three dimensions, walls and several fields, generated from
+# the rule of one cell, with gradients ([kernels](../guides/kernels.md), [a custom
+# stencil](../tutorials/own_stencil.md)). The same sixteen steps with its GPU kernel, interpreted:
 
 
 # %%

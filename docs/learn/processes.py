@@ -1,13 +1,13 @@
 # %% [markdown]
-# # Several processes
+# # Several processes (multi-host JAX)
 #
-# A cluster is many machines, each with a Python of its own. JAX joins them: after one call at the start,
-# `jax.devices()` are those of all processes, an array may lie on all of them, and the *same* program runs in each.
-# What you must learn is only how data come in and out, since no process sees all of an array.
+# A cluster consists of many machines, each with a separate Python process. JAX joins them: after one call at the
+# start, `jax.devices()` lists the devices of all processes, an array can span all of them, and the *same* program
+# runs in each process. The main difference is input and output, because no process holds a whole array.
 #
-# ## The program
+# ## A multi-process program
 #
-# Here two processes are started on one machine, with four devices each. A cluster's queue would start them for you.
+# This starts two processes on one machine, with four devices each. The queue of a cluster would start them for you.
 
 # %%
 import os
@@ -95,11 +95,11 @@ together = job(2)
 print(together)
 
 # %% [markdown]
-# Three things to see. `angles` is one array of 64, of which each process holds 32 and cannot print the rest:
-# `is_fully_addressable` is False, and the last lines say so. The mean is a number of which both processes have the
-# same copy. And nothing in the middle part knows that there are two processes.
+# Note three things. `angles` is one array of 64 members; each process holds 32 and cannot print the others:
+# `is_fully_addressable` is False, and the last lines show the error. The mean is a number of which both processes
+# have a copy. The middle part of the program does not depend on the number of processes.
 #
-# ## The same in one
+# ## The same program in one process
 
 # %%
 alone = job(1)
@@ -107,33 +107,33 @@ print(alone)
 means = [float(text) for text in re.findall(r"mean over all ([-\d.]+)", together + alone)]
 
 # %% [markdown]
-# ## What to keep in mind
+# ## Rules for multi-process programs
 #
-# - **Same program, same order.** A collective that one process does not reach makes the others wait forever. Never
-#   branch on `process_index()` around a computation on shared arrays, only around printing and writing.
-# - **A process that dies takes the others along.** Members that do not need each other are better run as processes
-#   that are *not* joined.
-# - **Randomness** comes from keys, so it is the same whoever draws it: [Random keys](keys.md).
-# - **Files**: let each process write its own shards, or process 0 what is small.
+# - **Same program, same order.** If one process does not reach a collective, the others wait forever. Never branch on
+#   `process_index()` around a computation on shared arrays, only around printing and writing.
+# - **Failures spread.** If one process dies, the others end. Run independent members in processes that are *not*
+#   joined.
+# - **Randomness** comes from keys, so it is the same in every process: [random keys](keys.md).
+# - **Files**: let each process write its own shards, or let process 0 write small results.
 #
 # ## Exercise
 #
-# In which of the three parts would a wrong program hang, and in which would it crash? (a) `if me == 0:
-# print(float(mean))`, (b) `if me == 0: print(run(angles)[1])`, (c) `np.asarray(ends)`.
+# In which of these cases would the program hang, and in which would it crash? (a) `if me == 0: print(float(mean))`,
+# (b) `if me == 0: print(run(angles)[1])`, (c) `np.asarray(ends)`.
 
 # %% Answer
-# (a) is right: `mean` is on every process. (b) hangs: process 1 never joins in the sum. (c) raises a RuntimeError in
+# (a) works: `mean` is on every process. (b) hangs: process 1 does not join the sum. (c) raises a RuntimeError in
 # every process, as above: the array spans devices that this process cannot read. With one process it would have
-# worked, and nobody would have noticed.
+# worked.
 assert together.count("spans non-addressable") == 2 and "spans" not in alone
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# `sciml.parallel.initialize` is JAX's own call that does nothing where there is nothing to join, so that one script
-# runs alone and on a cluster. `Domain.split` and `gather` are parts 1 and 3 for fields, `simulate` writes frames of a
-# state that spans processes ([Fields over devices](../guides/domains.md#several-processes)). Sweeps need none of it:
-# [From a notebook to a cluster](to_a_cluster.md).
+# `sciml.parallel.initialize` calls JAX's function, and does nothing if there is nothing to join, so one script runs
+# alone and on a cluster. `Domain.split` and `gather` handle input and output of fields, and `simulate` writes frames
+# of a state that spans processes ([domain decomposition](../guides/domains.md#several-processes)). Sweeps do not need
+# joined processes: [from a notebook to a cluster](to_a_cluster.md).
 
 # %%
 spread = max(means) - min(means)

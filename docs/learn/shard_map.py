@@ -1,19 +1,19 @@
 # %% [markdown]
-# # shard_map: the program of one device
+# # shard_map: per-device programs and collectives
 #
-# With [shardings](meshes.md) you write the program of the whole array and JAX finds the messages. `jax.shard_map` is
-# the other way round: you write what *one* device does with its block, and the messages yourself. A stencil code
-# wants that: its author knows that a block needs one layer of cells from either neighbour and nothing else. There are
-# four messages to know:
+# With [shardings](meshes.md) you write the program for the whole array and JAX derives the communication.
+# `jax.shard_map` is the opposite: you write the program of *one* device for its block, including the communication
+# (SPMD). This suits stencil codes, whose author knows that a block only needs one layer of cells from either
+# neighbour (halo exchange). There are four collectives:
 #
-# | | every device gives | and gets |
+# | | Each device passes | and receives |
 # |---|---|---|
-# | `jax.lax.psum` (`pmax`, `pmean`) | a value | the sum over all |
-# | `jax.lax.ppermute` | a value | that of one other, as a table says |
+# | `jax.lax.psum` (`pmax`, `pmean`) | a value | the sum over all devices |
+# | `jax.lax.ppermute` | a value | the value of another device, given by a table |
 # | `jax.lax.all_gather` | a block | all blocks |
-# | `jax.lax.all_to_all` | a block cut into pieces | one piece of each |
+# | `jax.lax.all_to_all` | a block cut into pieces | one piece from each device |
 #
-# ## A warm ring
+# ## Example: heat conduction on a ring
 
 # %%
 import functools
@@ -31,9 +31,9 @@ shard_map = functools.partial(jax.shard_map, mesh=mesh)
 u0 = jnp.exp(-(((jnp.arange(N) - 200.0) / 10) ** 2))
 
 # %% [markdown]
-# ## ppermute: ask the neighbours
+# ## ppermute: halo exchange
 #
-# Each device has 64 cells. Its last cell goes to the next device, its first to the one before:
+# Each device has 64 cells. It sends its last cell to the next device, and its first cell to the previous one:
 
 # %%
 forwards = [(i, (i + 1) % D) for i in range(D)]
@@ -73,10 +73,10 @@ print(
 print(f"ring and one device differ by {error:.1e}")
 
 # %% [markdown]
-# ## psum: one number for all
+# ## psum: global sums
 #
-# The heat of the whole ring. Its result is the same on all devices, so it leaves with an empty spec, and JAX *checks*
-# that: without the `psum` each device would have another number, and the message says so:
+# This computes the total heat of the ring. The result is the same on all devices, so its `out_specs` is empty, and
+# JAX *checks* this: without the `psum` each device would return a different number, and an error is raised:
 
 
 # %%
@@ -94,8 +94,8 @@ else:
     raise AssertionError("eight numbers where one is promised")
 
 # %% [markdown]
-# Gradients go through: the transpose of a `ppermute` sends the other way, and that of a `psum` hands its cotangent to
-# all.
+# Gradients work: the transpose of a `ppermute` sends in the opposite direction, and the transpose of a `psum`
+# broadcasts its cotangent.
 
 # %%
 gradient = jax.grad(lambda u: jnp.sum(on_ring(u)[:64] ** 2))(u0)
@@ -106,9 +106,9 @@ assert jnp.allclose(
 # %% [markdown]
 # ## all_gather and all_to_all
 #
-# `all_gather` gives everyone the whole: for a small array that all need. `all_to_all` is the transposition: before,
-# each device has some rows; after, some columns. A Fourier transform in two dimensions is a transform of rows, an
-# `all_to_all`, and a transform of what are then whole columns:
+# `all_gather` gives every device the whole array, which suits small arrays. `all_to_all` transposes: before it, each
+# device has some rows; after it, some columns. A two-dimensional Fourier transform is a transform of rows, an
+# `all_to_all`, and a transform of the columns, which are then whole:
 
 
 # %%
@@ -124,7 +124,7 @@ assert jnp.allclose(jax.device_get(spectrum), jnp.fft.fft2(field), atol=1e-2)
 
 
 def hottest(u):
-    """Where on the ring the largest value is, known to all."""
+    """The position of the largest value, on all devices."""
     all_u = jax.lax.all_gather(u, "ring", tiled=True)
     return jax.lax.pmax(jnp.argmax(all_u), "ring")
 
@@ -135,7 +135,7 @@ print("hottest cell:", shard_map(hottest, in_specs=P("ring"), out_specs=P())(u0)
 # ## Exercise
 #
 # Find the hottest cell without gathering the field: each device sends two numbers. (`jax.lax.axis_index("ring")` is
-# the number of this device.)
+# the index of the device.)
 
 
 # %% Answer
@@ -151,11 +151,11 @@ print("hottest cell:", found)
 assert found == jnp.argmax(u0) == 200
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# `sciml.parallel.Domain` is this page as a library: `domain.pad` asks the neighbours, `domain.sum` and `norm` are
-# `psum`s, `domain.fftn` has the `all_to_all`s, and boundary conditions stand where the ring ends ([Fields over
-# devices](../guides/domains.md)). The same function runs on one device and on many, to the same bits:
+# `sciml.parallel.Domain` implements this: `domain.pad` exchanges halos, `domain.sum` and `norm` use `psum`,
+# `domain.fftn` uses `all_to_all`, and boundary conditions apply at the ends ([domain
+# decomposition](../guides/domains.md)). The same function runs on one device and on many, with the same bits:
 
 # %%
 domain = sciml.parallel.Domain(("ring",), mesh=sciml.parallel.mesh(member=1, ring=D))

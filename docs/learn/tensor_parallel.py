@@ -1,14 +1,13 @@
 # %% [markdown]
-# # A network split over devices
+# # Tensor parallelism: a network split over devices
 #
-# A network that is the right side of an equation may be too large for one device. Its matrices can be split: the
-# first by columns, the second by rows. Then each device has some of the hidden neurons, from their inputs to what
-# they contribute to the output, and all that has to be sent is one sum. (Shoeybi and others, 2019, called it
-# Megatron.)
+# A neural network in an equation can be too large for one device. Tensor (model) parallelism splits its matrices: the
+# first by columns, the second by rows. Each device then computes some of the hidden neurons, from their inputs to
+# their contribution to the output, and the only communication is one sum (Megatron; Shoeybi et al., 2019).
 #
-# ## The network, and where it lies
+# ## Sharded weights
 #
-# The mesh has two axes: members of an ensemble along `data`, hidden neurons along `model`.
+# The mesh has two axes: `data` for members of an ensemble, `model` for hidden neurons.
 
 # %%
 import collections
@@ -32,9 +31,9 @@ placed = jax.tree.map(lambda w, spec: jax.device_put(w, NamedSharding(mesh, spec
 print({name: w.addressable_shards[0].data.shape for name, w in placed.items()}, "on each device")
 
 # %% [markdown]
-# (With the input as a row, `x @ W`, these would be columns first and then rows; here states are columns, `W @ x`.)
+# (For row vectors, `x @ W`, these would be columns and then rows; here states are columns, `W @ x`.)
 #
-# ## One layer
+# ## Communication of one layer
 
 
 # %%
@@ -49,13 +48,13 @@ assert found == {"all-reduce": 1}
 assert jnp.allclose(jax.device_get(jax.jit(network)(placed, y)), network(weights, y), atol=1e-6)
 
 # %% [markdown]
-# One all-reduce, of two numbers, whatever the width. Had the first matrix been split the other way, along its inputs,
-# the hidden layer would be a sum over devices, before the `tanh`, and as wide as the network.
+# There is one all-reduce of two numbers, for any width. If the first matrix were split along its inputs, the hidden
+# layer would need a sum over devices before the `tanh`, as wide as the network.
 #
-# ## As a vector field
+# ## The network as a vector field
 #
-# Pendulums with a network for what is missing. All sixteen are *one* state here, a matrix with a column for each, so
-# that the network is seen by the compiler as what it is, matrix products:
+# The network models a missing term of pendulums. All sixteen pendulums form *one* state, a matrix with one column
+# each, so that the compiler sees the network as matrix products:
 
 
 # %%
@@ -78,7 +77,7 @@ print(
 )
 
 # %% [markdown]
-# ## The gradient lies where the weights lie
+# ## The gradient has the sharding of the weights
 
 
 # %%
@@ -93,12 +92,11 @@ for name in weights:
     assert jnp.allclose(jax.device_get(gradient[name]), reference[name], atol=1e-5)
 
 # %% [markdown]
-# So an optimiser step is local, and its state can lie in the same way.
+# An optimiser step is therefore local, and its state can have the same sharding.
 #
 # ## Exercise
 #
-# Add biases, one for each hidden neuron and one for each output. Where should they lie, such that there is still one
-# all-reduce?
+# Add biases, one for each hidden neuron and one for each output. Which sharding keeps a single all-reduce?
 
 # %% Answer
 # The hidden one lies with the hidden neurons. The other is added after the sum, so every device has it whole.
@@ -119,13 +117,13 @@ print(kinds)
 assert kinds == ["all-reduce"]
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# Nowhere by itself: it is your arrays that are split, and `sciml.solve` keeps them as they are, on automatic axes.
-# Members of a `vmap` are run by each device for itself, with all that they share gathered there: for an ensemble that
-# is right, and for a network that no device can hold it is not. So split the network and make the batch one state, as
-# here, or split members and keep the network whole ([What members share](../guides/ensembles.md#what-members-share)),
-# which needs no message at all:
+# sciml does not split networks itself: you shard your arrays, and `sciml.solve` keeps their sharding on automatic
+# axes. Under `vmap` each device runs its own members, and gathers the values that they share. This is right for an
+# ensemble, but not for a network that exceeds one device. Either split the network and make the batch one state, as
+# here, or split members and keep the network whole ([shared values](../guides/ensembles.md#what-members-share)),
+# which needs no communication:
 
 # %%
 by_members = jax.vmap(solve, in_axes=(None, 1), out_axes=1)

@@ -1,13 +1,14 @@
 # %% [markdown]
 # # From a notebook to a cluster
 #
-# A study begins with one run in a notebook, becomes a hundred, and then a million in a queue. Nothing of the model
-# need change on the way. What changes is who calls it: `vmap`, then `sweep`, then a job for each part of the sweep.
-# This page takes all the steps on one machine.
+# A study starts with one run in a notebook, grows to a hundred, and then to a million in a queue (SLURM). The model
+# does not change; only the caller does: `vmap`, then `sweep`, then one job per part of the sweep. This lesson takes
+# all the steps on one machine.
 #
 # ## 1. One run
 #
-# When does a pendulum with friction and a push go round and round? The number of turns after a while:
+# The question is when a damped pendulum with a constant torque rotates continuously. The model returns the number of
+# turns after some time:
 
 # %%
 import importlib.util
@@ -39,7 +40,7 @@ def turns(push):
 print("one:", jax.jit(turns)(0.9))
 
 # %% [markdown]
-# ## 2. A thousand, in the notebook
+# ## 2. A thousand runs in the notebook
 
 # %%
 pushes = jnp.linspace(0.0, 1.5, 1024)
@@ -47,10 +48,10 @@ many = jax.jit(jax.vmap(turns))(pushes)
 print("many:", many.shape, "turns from", float(many.min()), "to", float(many.max()))
 
 # %% [markdown]
-# ## 3. A sweep: blocks, a bar, files
+# ## 3. A sweep: blocks, progress bar, files
 #
-# `sweep` runs the same function in blocks of a fixed number of members, over all devices of the machine, and puts
-# every block on disk when it is done. Killed, it goes on where it was:
+# `sweep` runs the same function in blocks of a fixed number of members on all devices of the machine, and writes
+# every block to disk. If it is killed, the same call resumes it:
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -62,9 +63,9 @@ with tempfile.TemporaryDirectory() as folder:
     here = np.asarray(again.values)
 
 # %% [markdown]
-# ## 4. A script
+# ## 4. A script for the queue
 #
-# What the queue runs is a file that says what is swept. A function `sweep()` returns the arguments:
+# The queue runs a file that defines the sweep. Its function `sweep()` returns the arguments:
 
 # %%
 SPEC = textwrap.dedent(
@@ -86,10 +87,10 @@ SPEC = textwrap.dedent(
 )
 
 # %% [markdown]
-# ## 5. Jobs
+# ## 5. SLURM jobs
 #
-# Each job of a SLURM array runs its share of the blocks. Jobs do not talk to each other, so any of them may start
-# late, be killed, or run on another machine:
+# Each job of a SLURM array runs its share of the blocks. Jobs do not communicate, so any of them can start late, be
+# killed, or run on another machine:
 #
 # ```bash
 # #!/bin/bash
@@ -100,7 +101,7 @@ SPEC = textwrap.dedent(
 # python -m sciml.parallel run spec.py --shard $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT
 # ```
 #
-# Here two processes play the jobs, and a third call collects what they have left in the folder:
+# Here two processes act as the jobs, and a third call collects the results from the folder:
 
 # %%
 folder = tempfile.TemporaryDirectory()
@@ -116,7 +117,7 @@ for shard in ("0/2", "1/2"):
 print(subprocess.run(command, **options).stdout.strip())
 
 # %% [markdown]
-# Back in the notebook the same call reads the store, and computes nothing:
+# In the notebook, the same call reads the store without computing anything:
 
 # %%
 loading = importlib.util.spec_from_file_location("spec", spec)
@@ -128,15 +129,15 @@ print(f"{len(collected.values)} members, largest difference from the notebook {e
 folder.cleanup()
 
 # %% [markdown]
-# ## Where one member is too large for a machine
+# ## If one member is too large for a machine
 #
-# Then processes have to talk, every step: [Several processes](processes.md). For everything else, jobs that know
-# nothing of each other are the better cluster. With Dask, submitit or MPI the same sweep takes an `executor=` in
-# place of shards ([More machines](../guides/sweeps_and_scale.md#more-machines)).
+# Then the processes must communicate in every step: see [several processes](processes.md). In all other cases
+# independent jobs are more robust. With Dask, submitit or MPI, pass `executor=` instead of shards
+# ([clusters](../guides/sweeps_and_scale.md#more-machines)).
 #
 # ## Exercise
 #
-# Which of these may change between two jobs of one sweep without spoiling the result: the number of devices, the
+# Which of these may change between two jobs of one sweep without changing the result: the number of devices, the
 # version of jaxlib, `block`, the order of the jobs?
 
 # %% Answer
@@ -152,10 +153,10 @@ with tempfile.TemporaryDirectory() as other:
         raise AssertionError("blocks of another size in one store")
 
 # %% [markdown]
-# ## Where sciml uses it
+# ## Use in sciml
 #
-# [Sweeps and scale](../guides/sweeps_and_scale.md) has samples of a box, reductions that keep no members, and members
-# that fail. [A sweep, killed and resumed](../tutorials/killed_sweep.md) kills one.
+# [Parameter sweeps](../guides/sweeps_and_scale.md) describes sampling, reductions without storing members, and failed
+# members. The tutorial [resuming a killed sweep](../tutorials/killed_sweep.md) kills one.
 
 # %%
 assert len(collected.values) == 1024 and error < 1e-12  # the same bits

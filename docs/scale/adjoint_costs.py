@@ -1,18 +1,18 @@
 # %% [markdown]
-# # What an adjoint costs, in bytes and passes
+# # What an adjoint costs: memory and passes
 #
-# A gradient by a million parameters costs a few times what the run costs: that is the wonder of reverse mode. How many
-# times, and how many bytes it keeps, is arithmetic. [Adjoints](../guides/adjoints.md) has methods and equations, and
-# [Loops, and why a while_loop has no reverse mode](reverse.md) counts states; here are passes, and what follows for
-# the choice.
+# A gradient with respect to a million parameters costs only a few times as much as the run: this is the advantage of
+# reverse mode. This chapter computes the factor and the memory. [Adjoints](../guides/adjoints.md) describes the
+# methods and equations, and [loops, and why a while_loop has no reverse mode](reverse.md) counts states; this chapter
+# counts passes, and draws conclusions for the choice of an adjoint.
 #
-# ## One operation, backwards
+# ## The reverse mode of one operation
 #
-# - A sum has two inputs, and hands its cotangent to both: no work, nothing kept.
-# - A product $ab$ keeps both factors, and makes two products of its one.
-# - A sine keeps a cosine, which is to be computed, and makes one product.
-# - A product of matrices, $Wx$: the cotangents of both are one product each. With its own that is three times the work,
-#   always:
+# - A sum passes its cotangent to both inputs: no work, nothing stored.
+# - A product $ab$ stores both factors, and needs two products for its one.
+# - A sine stores a cosine, which has to be computed, and needs one product.
+# - A matrix product, $Wx$, needs one product for each of the two cotangents. Together with the forward product this
+#   is always three times the work:
 
 # %%
 import functools
@@ -40,13 +40,13 @@ assert abs(gradient.cost.flops / forward.cost.flops - 3) < 0.05
 beside("gradient of a layer", 3 * forward.measured, gradient.measured)
 
 # %% [markdown]
-# Together: a gradient takes two to four times the operations of its function, whatever the number of inputs
-# (Baur and Strassen, 1983).
+# In total, a gradient takes two to four times the operations of its function, for any number of inputs (Baur and
+# Strassen, 1983).
 #
-# ## A loop, backwards
+# ## The reverse mode of a loop
 #
-# A field of 1024 cells and a thousand steps of Euler's method. There is one sine for a cell and step, so sines and
-# cosines count how often the field is evaluated:
+# The example is a field of 1024 cells and a thousand Euler steps. There is one sine per cell and step, so the number
+# of sines and cosines is the number of field evaluations:
 
 # %%
 CELLS, STEPS = 1024, 1000
@@ -78,7 +78,8 @@ assert evaluations(run) == 1.0
 
 # %% [markdown]
 # `Checkpointed(levels=L)` runs the steps $L$ times, and the backward pass of a step evaluates the field and its
-# derivative: $L + 2$ evaluations, and $L\,n^{1/L}$ states. Counted, and planned by the compiler:
+# derivative: $L + 2$ evaluations, and $L\,n^{1/L}$ states. These are the counted evaluations and the memory planned
+# by the compiler:
 
 # %%
 off = []
@@ -96,8 +97,8 @@ for levels in (1, 2, 3):
         reverse = found
 
 # %% [markdown]
-# `Reversible` keeps no states and undoes each step. Its method evaluates the field twice a step; the backward pass
-# does so again, and differentiates what undoes and what does:
+# `Reversible` stores no states and undoes each step. Its method evaluates the field twice per step; the backward pass
+# does so again, and differentiates both:
 
 # %%
 found = gradient_of(sciml.adjoints.Reversible(), one)
@@ -107,15 +108,19 @@ beside("Reversible", evaluations(found) * run.measured, found.measured)
 assert planned < 20
 
 # %% [markdown]
-# So for a gradient the question is what is dear. Evaluations: one level. Memory: two levels or three, which cost a
-# third and two thirds more than one. A loop of a million steps and a large state: `Reversible`, if its method suits
-# ([where it loses accuracy](../guides/adjoints.md#accuracy-of-reversible-gradients)). And in a loop that waits for memory, to
-# compute again is often *faster* than to keep: what is kept is written and read.
+# The choice depends on what is expensive:
 #
-# ## Forwards
+# - **Evaluations**: use one level.
+# - **Memory**: use two or three levels, which cost one third and two thirds more than one level.
+# - **A million steps and a large state**: use `Reversible`, if its method is suitable ([accuracy of reversible
+#   gradients](../guides/adjoints.md#accuracy-of-reversible-gradients)).
 #
-# `Forward` carries a column for each parameter. The field is evaluated once, its derivative once, and each column takes
-# the products of a linear step. No states are kept, however many steps there are:
+# In a memory-bound loop, recomputing is often *faster* than storing, because stored values are written and read.
+#
+# ## Forward mode
+#
+# `Forward` carries one column per parameter. The field is evaluated once, its derivative once, and each column needs
+# the products of a linear step. No states are stored, for any number of steps:
 
 # %%
 columns = {}
@@ -131,15 +136,16 @@ print(f"each column {price:.2f} of a run; predicted for 8: {columns[1] + 7 * pri
 assert abs((columns[1] + 7 * price) / columns[8] - 1) < 0.2
 
 # %% [markdown]
-# ## An ensemble
+# ## Adjoints of an ensemble
 #
-# Every member keeps its own states, so memory is that of one, times members. `Checkpointed(memory=...)` and its default
-# are for all of them together, and `inspect.adjoint_memory` asks the compiler for every adjoint at once and recommends
-# one for a budget ([How much memory a gradient needs](../guides/adjoints.md#how-much-memory-a-gradient-needs)).
+# Every member stores its own states, so the memory is proportional to the number of members.
+# `Checkpointed(memory=...)` and its default apply to all members together. `inspect.adjoint_memory` asks the compiler
+# for the memory of every adjoint and recommends one for a budget ([how much memory a gradient
+# needs](../guides/adjoints.md#how-much-memory-a-gradient-needs)).
 #
 # ## Exercise 1
 #
-# From how many parameters on is reverse mode with one level cheaper than `Forward`, in operations? Use the numbers
+# From how many parameters on does reverse mode with one level need fewer operations than `Forward`? Use the numbers
 # above.
 
 # %% Answer
@@ -154,8 +160,8 @@ assert columns[1] < ratio < columns[8]
 # %% [markdown]
 # ## Exercise 2
 #
-# Two fields on $256^2$ cells in float32, ten thousand steps. How many bytes does the gradient keep with one, two and
-# three levels? Predict, then ask the compiler.
+# For two fields on $256^2$ cells in float32 and ten thousand steps: how many bytes does the gradient store with one,
+# two and three levels? Predict, then ask the compiler.
 
 
 # %% Answer
@@ -179,8 +185,8 @@ for levels in (2, 3):
 # %% [markdown]
 # ## Exercise 3
 #
-# The backward pass of `Reversible` divides by its coupling, 0.999, in every step. After how many steps has float32,
-# with its rounding of 6e-8, three digits left?
+# The backward pass of `Reversible` divides by its coupling, 0.999, in every step. After how many steps does float32,
+# with its rounding of 6e-8, have three digits left?
 
 # %% Answer
 # Rounding grows by 0.999^-N: 6e-8 becomes 1e-3 where N = ln(1e-3 / 6e-8) / 0.001.

@@ -1,14 +1,14 @@
 # %% [markdown]
-# # Lanes
+# # Lanes: vectorised ensembles
 #
-# An ensemble is a small model, run for many members at once. [`vmap`](../learn/vmap.md) writes the program; this
-# chapter asks how long it should take. The arithmetic of one step gives the roofline, the start of an operation says
-# how many members it needs, and the member with the most steps decides how long the others wait.
+# An ensemble solves a small model for many members at once. [`vmap`](../learn/vmap.md) generates the program; this
+# chapter predicts its run time. The arithmetic of one step gives the roofline, the launch overhead gives the number
+# of members that it needs, and the member with the most steps determines how long the others wait.
 #
-# ## A step by hand
+# ## Counting the operations of a step
 #
-# The fourth-order method of Runge and Kutta for Lorenz' equations, one array for each component. A *lane* is one
-# place in these arrays: the numbers of one member.
+# The example is the classical fourth-order Runge-Kutta method for the Lorenz equations, with one array per component.
+# A *lane* is one position in these arrays: the numbers of one member.
 
 # %%
 from typing import ClassVar
@@ -46,17 +46,17 @@ print(
 assert counted == 71
 
 # %% [markdown]
-# Four evaluations of the field, nine inputs of stages with a product and a sum each, and seven operations for each
-# component of the result. Three numbers are read and three written: 24 bytes. So a step of a lane has an intensity of
-# 71 / 24, about three operations a byte: for arrays that fit a cache computing decides, if the step is *one pass*,
-# which reads a state, keeps all that comes between in registers, and writes the next state.
+# There are four evaluations of the field, nine stage inputs with a product and a sum each, and seven operations for
+# each component of the result. Three numbers are read and three written: 24 bytes. The intensity of a step is
+# therefore 71 / 24, about three operations per byte. For arrays that fit into a cache it is compute-bound, if the
+# step is *one pass*: it reads a state, keeps all intermediate values in registers, and writes the next state.
 #
 # $$t_\text{step} = \max\left(\frac{71\,N}{\text{rate}}, \frac{24\,N}{\text{bandwidth}}\right) + t_\text{start}$$
 #
-# ## What becomes of it
+# ## Three implementations
 #
-# Three ways to write the same loop: states as rows of a matrix, under `vmap`; one array for each component; and
-# `sciml.solve` under `vmap`, which takes the method from a table of diffrax's.
+# The same loop in three ways: states as rows of a matrix under `vmap`; one array per component; and `sciml.solve`
+# under `vmap`, which reads the method from a diffrax tableau.
 
 
 # %%
@@ -117,15 +117,15 @@ for name, fn, argument in (
     beside(name, found.predicted.total, found.measured)
 
 # %% [markdown]
-# Rows of a matrix are taken apart and put together in every stage: each is a pass of its own over memory. With an array
-# for each component XLA makes a loop for each *result*, which on a CPU computes much of the step again: three passes
-# in place of one. `sciml.solve` lays members along lanes and has XLA make one loop for all three results, and so comes
-# down to the bytes that have to be moved. Whatever you write, look at the bytes.
+# Rows of a matrix are taken apart and put together in every stage, and each of these is a pass over memory. With one
+# array per component, XLA generates a loop for each *result*, which on a CPU recomputes much of the step: three
+# passes instead of one. `sciml.solve` stores members along lanes and makes XLA generate one loop for all three
+# results, so it moves only the necessary bytes. Check the number of bytes of any implementation.
 #
-# ## How many members
+# ## The number of members
 #
-# Starting an operation takes as long for one lane as for thousands. Where the work of a step equals its start, half of
-# the time is lost:
+# Launching an operation takes the same time for one lane as for thousands. If the work of a step equals its launch
+# overhead, half of the time is lost:
 
 # %%
 per_lane = found.measured / COUNT / N
@@ -134,17 +134,17 @@ print(f"a member and step: {duration(few / 32)} for 32 members, {duration(per_la
 print(f"what starts is worth the work of {few / per_lane - 32:.0f} lanes")
 
 # %% [markdown]
-# On a GPU, where a start costs microseconds and the work of a lane nanoseconds divided by thousands of cores, the same
-# number is in the tens of thousands: that is why one takes so many members there.
+# On a GPU, a launch costs microseconds, and the work of a lane nanoseconds divided by thousands of cores. The same
+# number is then in the tens of thousands, so GPUs need many members.
 #
-# ## Lockstep
+# ## Lockstep and lane efficiency
 #
-# With error control members take different numbers of steps, $n_i$. One loop for all of them runs
-# $\max n_i$ times, and a lane that is done waits. Of the work that is done the share
+# With error control, members take different numbers of steps, $n_i$. One loop for all of them runs $\max n_i$ times,
+# and a lane that is done waits. The useful share of the work is the lane efficiency
 #
 # $$\eta = \frac{\text{mean}(n_i)}{\max(n_i)}$$
 #
-# is somebody's own. Oscillators of van der Pol, from harmonic to stiff:
+# The example is an ensemble of van der Pol oscillators, from harmonic to stiff:
 
 
 # %%
@@ -166,9 +166,9 @@ print(f"steps: mean {steps.mean():.0f}, most {steps.max()}; share {share:.2f}")
 assert abs(float(stats.lane_efficiency) - share) < 1e-3
 
 # %% [markdown]
-# What an iteration costs is a start and the work of its lanes, $a + bN$. The first 1024 members and all of them give
-# $a$ and $b$; these predict what it takes to sort members by their steps and to run them in four blocks, each until
-# its own slowest is done:
+# An iteration costs its launch overhead and the work of its lanes, $a + bN$. The first 1024 members and all members
+# determine $a$ and $b$. These predict the time if members are sorted by their number of steps and run in four blocks,
+# each until its own slowest member is done:
 
 # %%
 part = jnp.asarray(np.append(mus[: BLOCK - 1], mus[np.argmax(steps)]))  # with the slowest of all
@@ -186,13 +186,13 @@ beside(
 print(f"lockstep took {duration(times[1] * steps.max())}")
 
 # %% [markdown]
-# ## Refill
+# ## Refill: dynamic scheduling
 #
-# One need not know the numbers of steps beforehand. With fewer lanes than members, a lane whose member is done takes
-# up the next one, as a queue at several counters does. Of $L$ lanes none is idle before the queue is empty, so the loop
-# runs about
+# Refill does not need the numbers of steps in advance. There are fewer lanes than members, and a lane whose member is
+# done starts the next one, like a queue with several counters. With $L$ lanes none is idle before the queue is empty,
+# so the loop runs at most about
 #
-# $$\frac{\sum n_i}{L} + \max n_i \text{ times at most, and the share is near one where } \sum n_i \gg L \max n_i.$$
+# $$\frac{\sum n_i}{L} + \max n_i \text{ times, and the efficiency is close to one if } \sum n_i \gg L \max n_i.$$
 
 # %%
 refill = jax.jit(jax.vmap(lambda mu: oscillator(mu, "refill")))
@@ -202,15 +202,15 @@ print(f"share {shared:.2f} in place of {share:.2f}; {duration(time)}")
 assert shared > 2 * share
 
 # %% [markdown]
-# To find out who is done, and to fetch the next member, costs something in each iteration, so the time falls by less
-# than the steps do. A gradient runs in lockstep: sort for it. More is in
-# [Ensembles](../guides/ensembles.md#members-that-take-unequal-work) and in
-# [Ten thousand members](../tutorials/ten_thousand_members.md).
+# Testing which members are done, and loading the next ones, costs time in each iteration, so the time decreases less
+# than the number of steps. A gradient runs in lockstep: sort its members. See also
+# [ensembles](../guides/ensembles.md#members-that-take-unequal-work) and the tutorial [ten thousand
+# members](../tutorials/ten_thousand_members.md).
 #
 # ## Exercise 1
 #
-# Heun's method for Lotka and Volterra's equations, $\dot x = a x - b x y$, $\dot y = d x y - c y$: how many operations
-# and how many bytes for a step of a lane, and what is the intensity?
+# For Heun's method and the Lotka-Volterra equations, $\dot x = a x - b x y$, $\dot y = d x y - c y$: how many
+# operations and how many bytes does a step of a lane need, and what is the intensity?
 
 
 # %% Answer
@@ -234,8 +234,8 @@ assert found == 2 * 7 + 2 * 2 + 2 * 3
 # %% [markdown]
 # ## Exercise 2
 #
-# Numbers of steps are often spread like an exponential distribution: many are short, few are long. What share of
-# the work is somebody's own, in lockstep, for 100 and for 10 000 members?
+# The numbers of steps often have an exponential distribution: many are short, few are long. What is the lane
+# efficiency in lockstep for 100 and for 10,000 members?
 
 # %% Answer
 # The largest of N has the mean 1 + 1/2 + ... + 1/N times that of one: it grows with ln N.
@@ -250,7 +250,7 @@ for n in (100, 10_000):
 # %% [markdown]
 # ## Exercise 3
 #
-# The same members, sorted, in ten blocks of a thousand: which share?
+# What is the efficiency of the same members, sorted, in ten blocks of a thousand?
 
 # %% Answer
 # Block k of ten ends at the (k/10)-quantile, -ln(1 - k/10), and the last one at the largest of all.

@@ -1,14 +1,13 @@
 # %% [markdown]
-# # The machine in numbers
+# # The machine in numbers: the roofline model
 #
-# How long *should* your simulation take? Without an answer nobody can say that it is slow. The answer is arithmetic
-# with three prices: what it costs to compute, what it costs to move a number, and what it costs to start something.
-# This chapter measures the three on your machine and predicts programs with them; the other chapters use nothing
-# else.
+# How long *should* your simulation take? Without an answer you cannot tell whether it is slow. The answer follows
+# from three costs: computing, moving a number, and launching an operation. This chapter measures them on your machine
+# and predicts the run time of programs; the other chapters use the same three numbers.
 #
-# Times on these pages are those of the machine that made them. Run the script, and they are yours.
+# The times on these pages were measured on one machine. Run the script to get yours.
 #
-# ## Three prices
+# ## Three costs
 
 # %%
 import os
@@ -28,15 +27,15 @@ print(
 )
 
 # %% [markdown]
-# `inspect.rates` runs small programs and takes less than a second. Where its numbers come from:
+# `inspect.rates` runs small programs and takes less than a second. It measures:
 #
-# - **Computing.** A core adds and multiplies vectors of numbers, some billion times a second. Cores, numbers in a
-#   vector, vectors a cycle and cycles a second, multiplied, are the most that there is. Products of matrices come near
-#   to it; `exp` and `sin` are a dozen operations and more each.
-# - **Moving.** Numbers come from memory by way of caches, each smaller and faster than the next. A loop over an array
-#   that fits a cache reads it from there; over a larger one it waits for memory.
-# - **Starting.** A call from Python, an operation within a compiled program, an iteration of a loop: each takes its
-#   time before it does anything. On a GPU these are the largest of all.
+# - **Computing.** A core adds and multiplies vectors of numbers, several billion times per second. The peak rate is
+#   cores x numbers per vector x vectors per cycle x cycles per second. Matrix products come close to it; `exp` and
+#   `sin` count as a dozen operations or more.
+# - **Moving.** Numbers come from memory through caches, each smaller and faster than the next. A loop over an array
+#   that fits into a cache reads from there; over a larger array it waits for memory (bandwidth).
+# - **Launching.** A call from Python, an operation in a compiled program and an iteration of a loop each have a fixed
+#   overhead (latency). On a GPU this is the largest of the three.
 
 # %%
 for size, rate in rates.copies:
@@ -48,17 +47,17 @@ print(f"in that time {4 * rates.flops / rates.bandwidth:.0f} additions or produc
 # %% [markdown]
 # ## The roofline
 #
-# A pass over an array computes and moves at the same time, and takes as long as the slower of the two:
+# A pass over an array computes and moves data at the same time, and takes as long as the slower of the two:
 #
 # $$t = \max\left(\frac{\text{operations}}{\text{rate}}, \frac{\text{bytes}}{\text{bandwidth}}\right)
 #     + t_\text{start}.$$
 #
-# Operations for each byte are called the *intensity* of a program. Below the machine's own ratio, its *ridge*, memory
-# decides and computing costs nothing; above it, the other way round. Drawn over the intensity that is a roof with one
-# slope, hence the name (Williams, Waterman and Patterson, 2009).
+# The number of operations per byte is the *arithmetic intensity* of a program. Below the machine's own ratio, its
+# *ridge point*, the program is memory-bound and computing is free; above it, it is compute-bound. Plotted against
+# intensity, this looks like a roof, hence the name (Williams, Waterman and Patterson, 2009).
 #
-# Here is a pass with a number of terms to choose. Each is one product and one sum, and each pass reads and writes
-# every number once, whatever the number of terms:
+# This program has a variable number of terms. Each term is one product and one sum, and each pass reads and writes
+# every number once, for any number of terms:
 
 # %%
 N, PASSES = 2**22, 32
@@ -83,10 +82,10 @@ for terms in (1, 4, 16):
     )
 
 # %% [markdown]
-# One term or four: about the same time, since memory decides. With sixteen, computing does.
+# One and four terms take about the same time, because memory limits both. With sixteen terms, computing limits.
 #
-# There is a fourth price, which one forgets. A result needs memory, and on a CPU the system gives a large piece of it
-# page by page. That takes longer than writing to it:
+# A fourth cost is easy to overlook: allocating memory. On a CPU, the operating system provides a large piece of
+# memory page by page, which takes longer than writing to it:
 
 # %%
 size = 2**26
@@ -98,13 +97,13 @@ beside(
 print(f"to read and to write as many of old ones takes {duration(size / rates.copied(size))}")
 
 # %% [markdown]
-# So keep loops *inside* of what is compiled, where memory is used again, and donate arguments that you do not need any
-# more ([Purity, PyTrees and modules](modules.md)).
+# Therefore keep loops *inside* compiled code, where memory is reused, and donate arguments that you no longer need
+# ([purity, PyTrees and modules](modules.md)).
 #
-# ## The library counts for you
+# ## Automatic counting with inspect.report
 #
-# `inspect.report` does this for every operation of a compiled program, loops as often as they run, and prints the sum
-# beside the time that it measures. A product of matrices has $2n^3$ operations on $3n^2$ numbers:
+# `inspect.report` does this for every operation of a compiled program, including the iterations of loops, and prints
+# the predicted and the measured time. A matrix product has $2n^3$ operations on $3n^2$ numbers:
 
 # %%
 n = 512
@@ -115,18 +114,19 @@ beside(f"product of matrices, n = {n}, by hand", 2 * n**3 / rates.products, foun
 beside("the same by inspect.report", found.predicted.total, found.measured)
 
 # %% [markdown]
-# If a program takes ten times as long as its sum, find out why: [Why is it slow](../guides/insight.md). If it takes
-# what it should, nobody makes it faster but by changing the arithmetic: fewer bytes, fewer operations, fewer starts.
+# If a program takes ten times as long as predicted, find the reason: [profiling and debugging](../guides/insight.md).
+# If it takes the predicted time, only different arithmetic makes it faster: fewer bytes, fewer operations, fewer
+# launches.
 #
 # ## Exercise 1
 #
-# What is the intensity of $x \leftarrow a x + y$, where $a$ is a number and $x$ and $y$ are arrays? Does computing or
-# moving decide?
+# What is the intensity of $x \leftarrow a x + y$, where $a$ is a number and $x$ and $y$ are arrays? Is it
+# compute-bound or memory-bound?
 
 
 # %% Answer
-# Two operations for two numbers that are read and one that is written, twelve bytes: a sixth. Moving decides on every
-# machine that there is, as long as the arrays fit no cache.
+# Two operations for two numbers read and one written, twelve bytes: a sixth. This is memory-bound on every
+# machine, unless the arrays fit into a cache.
 def axpy(x, y, count):
     return jax.lax.fori_loop(0, count, lambda _, x: 0.5 * x + y, x)
 
@@ -139,7 +139,7 @@ beside("a x + y", PASSES * 12 * N / rates.copied(12 * N), found.measured)
 # %% [markdown]
 # ## Exercise 2
 #
-# From which size on does computing decide in a product of two square matrices, if each number is moved once?
+# From which size on is a product of two square matrices compute-bound, if each number is moved once?
 
 # %% Answer
 # 2 n^3 operations over 12 n^2 bytes are n / 6 operations a byte: from n = 6 x the ridge on.
@@ -151,12 +151,13 @@ for n in (48, 384):
 # %% [markdown]
 # ## Exercise 3
 #
-# A population on four million cells in float32, ten thousand steps. Each step reads and writes every cell once and
-# computes little. How long, at least, and how long in float64? Test it with fifty steps of a logistic growth.
+# A population model has four million cells in float32 and ten thousand steps. Each step reads and writes every cell
+# once and computes little. What is the minimum run time in float32 and in float64? Test it with fifty steps of
+# logistic growth.
 
 
 # %% Answer
-# 8 bytes for a cell and step, and twice as many in float64: twice as long, since memory decides.
+# 8 bytes per cell and step, and twice as many in float64: twice as long, because it is memory-bound.
 def grow(u, count):
     return jax.lax.fori_loop(0, count, lambda _, u: u + 0.01 * u * (1 - u), u)
 

@@ -1,15 +1,17 @@
 # %% [markdown]
-# # Many devices
+# # Many devices: communication costs
 #
-# More devices have more of everything: rate, bandwidth, memory. What they add is a price: a message. This chapter
-# counts messages and their bytes. How to say where an array lies is in [Meshes and shardings](../learn/meshes.md), how
-# to write the program of one device in [shard_map](../learn/shard_map.md).
+# More devices provide more computing rate, bandwidth and memory, at the price of communication. This chapter counts
+# messages and their bytes. [Meshes and shardings](../learn/meshes.md) shows how to place arrays, and
+# [shard_map](../learn/shard_map.md) how to write the program of one device.
 #
-# The eight devices here are parts of one CPU. Their programs and messages are those of eight GPUs; their speed is not.
+# The eight devices in this chapter are parts of one CPU. Their programs and messages are the same as on eight GPUs,
+# but their speed is not.
 #
-# ## The same sweep, three ways
+# ## One sweep in three ways
 #
-# Oscillators with different damping, each until it is at rest. That is a loop of unknown length for each member:
+# The example is an ensemble of damped oscillators, each integrated until it is at rest, with a loop of unknown length
+# for each member:
 
 # %%
 import functools
@@ -23,14 +25,14 @@ import sciml
 from sciml import inspect
 from timing import beside, duration, seconds
 
-jax.config.update("jax_num_cpu_devices", 8)  # before anything touches a device
+jax.config.update("jax_num_cpu_devices", 8)  # before any use of a device
 D, MEMBERS = 8, 64
 print(f"JAX {jax.__version__}, {D} devices of kind {jax.devices()[0].device_kind}")
 mesh = jax.make_mesh((D,), ("members",), axis_types=(AxisType.Auto,))
 
 
 def at_rest(damping):
-    """How many steps it takes."""
+    """The number of steps until it is at rest."""
 
     def step(c):
         x, v, count = c
@@ -65,9 +67,9 @@ assert [c.in_loop for c in found["jit + NamedSharding"]] == [True]
 assert found["shard_map"] == found["pmap"] == []
 
 # %% [markdown]
-# The numbers are the same. `jit` sees *one* loop over all members, which goes on while any of them moves: in every
-# iteration all devices ask each other, and all run until the slowest member of all is at rest. With `shard_map` and
-# `pmap` each device has a loop of its own. What that saves is arithmetic on the numbers of steps:
+# The results are equal. `jit` sees *one* loop over all members, which continues while any of them moves: all devices
+# synchronise in every iteration, and run until the slowest member is at rest. With `shard_map` and `pmap` each device
+# has a separate loop. The saving follows from the numbers of steps:
 
 # %%
 steps = counts["shard_map"]
@@ -78,14 +80,14 @@ print(
 )
 
 # %% [markdown]
-# | | take it when |
+# | Method | Use it for |
 # |---|---|
-# | `jit` + `NamedSharding` | no loop is of unknown length: fixed steps, networks; the compiler finds the messages |
-# | `shard_map` | loops of unknown length, Fourier transforms, halos: you know messages better than the compiler |
-# | `pmap` | never for new code: as `shard_map`, for the first axis and one mesh alone |
+# | `jit` + `NamedSharding` | programs without loops of unknown length: fixed steps, networks; the compiler finds the communication |
+# | `shard_map` | loops of unknown length, Fourier transforms, halos: you specify the communication |
+# | `pmap` | never in new code: like `shard_map`, for the first axis and one mesh only |
 #
-# `jax.vmap(sciml.solve)` is the exception from the first row: with error control, too, each device runs its own
-# members, with the array's sharding and without a message:
+# `jax.vmap(sciml.solve)` is an exception to the first row: also with error control, each device runs its own members
+# without communication, and keeps the sharding of the array:
 
 
 # %%
@@ -99,13 +101,14 @@ def end(damping):
 assert inspect.collectives(jax.vmap(end), jax.device_put(dampings, along)) == []
 
 # %% [markdown]
-# `sciml.parallel.ensemble` and `sweep` are this for any number of members ([Ensembles](../guides/ensembles.md)).
+# `sciml.parallel.ensemble` and `sweep` do this for any number of members ([ensembles](../guides/ensembles.md)).
 #
-# ## Messages by name, with their bytes
+# ## Collectives and their bytes
 #
-# Each of $D$ devices has a block of $b$ bytes. What it gets, and what it has to send at least, in a ring:
+# Each of $D$ devices holds a block of $b$ bytes. The table lists the bytes that a device receives, and the minimum
+# that it sends in a ring:
 #
-# | | gets | sends |
+# | Collective | Receives | Sends |
 # |---|---|---|
 # | `psum` (all-reduce) | $b$ | $2 b (D - 1)/D$ |
 # | `all_gather` | $D b$ | $b (D - 1)$ |
@@ -113,7 +116,8 @@ assert inspect.collectives(jax.vmap(end), jax.device_put(dampings, along)) == []
 # | `all_to_all` | $b$ | $b (D - 1)/D$ |
 # | `ppermute` (collective-permute) | $b$ | $b$ |
 #
-# An all-reduce is a reduce-scatter and an all-gather of what that left. `inspect.collectives` reads what a device gets:
+# An all-reduce is a reduce-scatter followed by an all-gather. `inspect.collectives` gives the bytes that a device
+# receives:
 
 # %%
 axis = "members"
@@ -135,8 +139,8 @@ for kind, (call, out, gets) in collectives.items():
     assert (message.kind, message.bytes) == (kind, gets)
 
 # %% [markdown]
-# A message takes $\alpha + \beta\,b$: a time to meet, and a time for each byte. Two sizes give both, and predict a
-# third. (Here the devices share a memory; between machines $\alpha$ is microseconds and $\beta$ what the cable says.)
+# A message takes $\alpha + \beta\,b$: a latency, and a time per byte. Two sizes determine both, and predict a third.
+# (Here the devices share memory; between machines $\alpha$ is microseconds and $\beta$ depends on the network.)
 
 
 # %%
@@ -160,8 +164,8 @@ print(f"alpha {duration(abs(alpha))}, beta {1e9 * beta:.2f} ns a byte")
 beside("a message of 256 KiB", alpha + beta * 2**18, message(2**18))
 
 # %% [markdown]
-# The smallest message is one bit: whether any member still moves. It costs a meeting, and the sweep by `jit` holds one
-# in every turn. That, times the turns, is what it takes:
+# The smallest message is one bit: whether any member still moves. It costs one latency, and the sweep with `jit`
+# sends one in every iteration. The product predicts its time:
 
 
 # %%
@@ -182,10 +186,10 @@ beside("the sweep by jit", int(steps.max()) * meeting, seconds(*ways["jit + Name
 print(f"by shard_map: {duration(seconds(*ways['shard_map']))}")
 
 # %% [markdown]
-# ## A field: the surface is sent
+# ## Fields: surface and volume
 #
-# A field of $n^2$ cells on $D$ devices: each computes $n^2 / D$ cells and gets the edges of its neighbours. Strips have
-# two edges of $n$ cells, blocks of a mesh $p \times q$ two of $n/p$ and two of $n/q$:
+# A field of $n^2$ cells on $D$ devices: each computes $n^2 / D$ cells and receives the edges of its neighbours.
+# Strips have two edges of $n$ cells; blocks of a mesh $p \times q$ have two of $n/p$ and two of $n/q$ cells:
 
 # %%
 N = 512
@@ -218,15 +222,15 @@ for p, q in ((8, 1), (4, 2)):
     assert predicted == bytes_got
 
 # %% [markdown]
-# The volume falls with $D$, the surface of strips does not: with enough devices a step is nothing but messages. Blocks
-# help ($\sim n / \sqrt D$), and so do several steps for one exchange, which saves the meetings and not the bytes
-# ([Fields over devices](../guides/domains.md#fewer-messages)).
+# The volume decreases with $D$, the surface of strips does not: with enough devices communication dominates. Blocks
+# help ($\sim n / \sqrt D$), and so do several steps per exchange, which save latency but not bytes ([domain
+# decomposition](../guides/domains.md#fewer-messages)).
 #
-# ## A network: split so that one sum is enough
+# ## Networks: splitting for one sum
 #
-# Two layers, $W_2 \tanh(W_1 x)$, for a batch of $B$. Split by hidden neurons, as in [A network split over
-# devices](../learn/tensor_parallel.md), the devices add up the *output*. Split the other way they add up the hidden
-# layer, before the $\tanh$:
+# The example has two layers, $W_2 \tanh(W_1 x)$, and a batch of size $B$. If it is split by hidden neurons, as in
+# [tensor parallelism](../learn/tensor_parallel.md), the devices sum the *output*. If it is split the other way, they
+# sum the hidden layer before the $\tanh$:
 
 # %%
 BATCH, WIDTH, SIZE = 32, 512, 8  # 8 numbers come in and go out
@@ -255,8 +259,8 @@ assert ("all-reduce", 4 * BATCH * WIDTH) in by_inputs
 # %% [markdown]
 # ## Exercise 1
 #
-# A Fourier transform in two dimensions of $n^2$ cells that are split along the first axis. How many bytes does a device
-# get, if it is written with one `all_to_all`? And how many, if `jit` is given the sharded array?
+# A two-dimensional Fourier transform of $n^2$ cells is split along the first axis. How many bytes does a device
+# receive if it is written with one `all_to_all`, and how many if `jit` receives the sharded array?
 
 # %% Answer
 # All-to-all: its block, n^2 / D complex numbers of 8 bytes. By `jit`: the compiler gathers the whole field everywhere.
@@ -276,8 +280,8 @@ assert sum(c.bytes for c in whole) >= 8 * N**2
 # %% [markdown]
 # ## Exercise 2
 #
-# 4096 members, 512 on each device, have a field of 100 cells each. You want their mean and variance, cell by cell. How
-# many bytes, if you gather members, and how many if you do not?
+# 4096 members, 512 on each device, have a field of 100 cells each. You want their mean and variance for each cell.
+# How many bytes are sent if you gather the members, and how many if you do not?
 
 
 # %% Answer
@@ -297,7 +301,7 @@ assert {c.kind for c in sums} == {"all-reduce"} and sum(c.bytes for c in sums) =
 # %% [markdown]
 # ## Exercise 3
 #
-# A field of 512 x 512 on 8 devices: strips or blocks, and which blocks? On 64 devices?
+# For a field of 512 x 512 cells on 8 devices: are strips or blocks better, and which blocks? On 64 devices?
 
 
 # %% Answer

@@ -1,18 +1,18 @@
 # %% [markdown]
 # # Purity, PyTrees and modules
 #
-# A model is a tree of arrays, a step is a function from one tree to the next: [Pure
-# functions](../learn/pure_functions.md) and [PyTrees](../learn/pytrees.md) say why. This chapter asks what that costs:
-# each leaf at each call, each state in memory, each number that is part of the program in place of an argument.
+# A model is a tree of arrays, and a step is a function from one tree to the next: see [pure
+# functions](../learn/pure_functions.md) and [PyTrees](../learn/pytrees.md). This chapter computes the costs: of each
+# leaf in each call, of each state in memory, and of each number that is part of the program instead of an argument.
 #
-# ## What a call costs
+# ## The overhead of a call
 #
-# Python hands a compiled program its arguments leaf by leaf, and gets its results leaf by leaf. So a call takes a time
-# that does not depend on the work:
+# Python passes arguments to a compiled program, and receives its results, leaf by leaf. A call therefore has an
+# overhead that does not depend on the work:
 #
 # $$t_\text{call} = a + b \cdot \text{leaves}.$$
 #
-# Two measurements give $a$ and $b$, and those predict a third:
+# Two measurements determine $a$ and $b$, which predict a third:
 
 # %%
 import equinox as eqx
@@ -41,9 +41,9 @@ print(f"{duration(few - 10 * each)} a call and {duration(each)} a leaf")
 beside("a call with 200 leaves", few + 190 * each, seconds(halve, tree(200)))
 
 # %% [markdown]
-# A network of a hundred leaves that is called once a step from Python pays for two hundred leaves each time, in and
-# out. Within a compiled loop it pays nothing: leaves are places in memory there, and no Python looks at them. A step
-# that takes less than a call has to be within a loop:
+# A network with a hundred leaves that Python calls once per step pays for two hundred leaves each time, in and out.
+# Within a compiled loop there is no such overhead. A step that takes less time than a call must therefore be inside a
+# compiled loop:
 
 # %%
 COUNT = 1000
@@ -65,12 +65,12 @@ beside("1000 steps from Python", COUNT * (few - 6 * each), seconds(from_python, 
 print(f"in one program: {duration(seconds(many, state))}")
 
 # %% [markdown]
-# Without `jax.jit` each *operation* is such a call: a step of thirty operations costs thirty of them.
+# Without `jax.jit` each *operation* is a call: a step of thirty operations costs thirty calls.
 #
-# ## What a state costs
+# ## The memory of a state
 #
-# A pure step cannot write into its argument, so for a moment there are two states, the old and the new one. The
-# compiler's plan says so:
+# A pure step cannot overwrite its argument, so the old and the new state exist at the same time. The compiler reports
+# the memory:
 
 # %%
 SHAPE = jax.ShapeDtypeStruct((3, 512, 512), jnp.float32)
@@ -87,9 +87,9 @@ print(f"one state: {one}\nplain:     {plain.total} bytes\ndonated:   {donated.to
 assert plain.total == 2 * one and donated.total == one
 
 # %% [markdown]
-# A donated argument gives its memory to a result of its own shape and dtype, and is gone afterwards: that is purity
-# with the costs of an assignment. In a loop the compiler does it by itself, for what the loop carries. It saves time,
-# too, where new memory has to come from the system:
+# A donated argument gives its memory to a result of the same shape and dtype, and is then invalid: a pure function
+# with the cost of an assignment. Inside a loop the compiler does this automatically for the carry. Donation also
+# saves time if new memory would have to be allocated:
 
 # %%
 large = jnp.full(2**24, 0.5)
@@ -109,10 +109,10 @@ def in_place():
 beside("the same, donated", move, seconds(in_place))
 
 # %% [markdown]
-# ## What is part of the program
+# ## Leaves, static fields and closures
 #
-# A module has leaves, which are arguments, and static fields, which are part of the compiled program, as is all that a
-# function closes over. That decides what a change costs: a leaf nothing, the rest a compilation.
+# A module has leaves, which are arguments, and static fields, which are part of the compiled program, as are
+# closed-over values. Changing a leaf costs nothing; changing the others costs a recompilation.
 
 
 # %%
@@ -132,8 +132,8 @@ print(rate_of)
 assert rate_of.traces == 2
 
 # %% [markdown]
-# And it decides where numbers are kept. A table that is a leaf is in memory once, however many programs use it. One
-# that is closed over is in every one of them:
+# It also determines where data are stored. A table that is a leaf is in memory once, for any number of programs. A
+# table that is closed over is part of every program:
 
 # %%
 table = jax.random.normal(jax.random.key(0), (512, 512))
@@ -145,9 +145,9 @@ print(
 assert closed.program.constants == table.nbytes and given.program.constants == 0
 
 # %% [markdown]
-# ## A list of models, or one model of stacked leaves
+# ## Lists of models and stacked models
 #
-# A hundred models in a list are a hundred calls. Stacked they are one, and what is left of its time is work:
+# A hundred models in a list need a hundred calls. Stacked, they need one, and the remaining time is work:
 
 # %%
 models = [Reaction(jnp.float32(rate), 2) for rate in range(100)]
@@ -163,13 +163,13 @@ beside("a stack of 100 models", single, seconds(all_models, stacked, u))
 # %% [markdown]
 # ## Exercise 1
 #
-# Gray and Scott's model has two fields. How much memory does a run on $1024^2$ cells in float32 take, from state to
-# state in one compiled loop, with the argument donated and without?
+# Gray and Scott's model has two fields. How much memory does a run on $1024^2$ cells in float32 need, from state to
+# state in one compiled loop, with and without donating the argument?
 
 
 # %% Answer
-# A state has 8 MiB. Without donation: the argument and the result, which is what the loop carries. Donated: one of
-# them. A step needs its new state beside the old one: one more.
+# A state has 8 MiB. Without donation: the argument and the result, which is the carry of the loop. Donated: one of
+# them. A step needs its new state in addition to the old one: one more.
 def run(u):
     def step(_, u):
         a, b = u
@@ -190,7 +190,7 @@ assert abs(with_copy - without - mib) < 0.1 and 2 * mib <= without + 0.1 <= 3.2 
 # %% [markdown]
 # ## Exercise 2
 #
-# The work of a step takes 2 us. How many steps belong into one call, so that calls take less than a hundredth of the
+# The work of a step takes 2 us. How many steps must one call contain, so that calls take less than one percent of the
 # time?
 
 # %% Answer
@@ -203,8 +203,8 @@ assert call / (call + steps * 2e-6) < 0.01 <= call / (call + steps * 2e-6 / 1.1)
 # %% [markdown]
 # ## Exercise 3
 #
-# In `Reaction(0.1, 1)` the rate is a Python number and no array. Under `eqx.filter_jit`, which takes what is no array
-# for static, how many programs do ten rates need?
+# In `Reaction(0.1, 1)` the rate is a Python number and not an array. Under `eqx.filter_jit`, which treats everything
+# but arrays as static, how many programs do ten rates need?
 
 # %% Answer
 # Ten: such a number is part of the program. Write `jnp.asarray` where the model is made; models of sciml do.

@@ -1,15 +1,17 @@
 # %% [markdown]
 # # Precision, stiffness, horizons
 #
-# Three limits that no machine lifts: how many digits a number has, how long a stable step may be, and how long a
-# derivative means something. Each is a line of arithmetic, and each decides what a run costs before its program does.
-# [Which solver, adjoint, precision](../guides/decisions.md) has the tables; here is where they come from.
+# Three limits hold on every machine: the number of digits (floating-point precision), the longest stable step
+# (stiffness), and the time for which a derivative is meaningful (predictability of chaos). Each follows from a short
+# calculation, and each determines the cost of a run. [Choosing a solver, adjoint and
+# precision](../guides/decisions.md) has the resulting tables.
 #
-# ## Digits: two errors
+# ## Truncation and rounding errors
 #
-# A method of order $p$ with $n$ steps has a truncation error $\sim n^{-p}$. Every step rounds, by $\varepsilon$ = 6e-8
-# in float32, at random, so that rounding grows as $\varepsilon \sqrt n$. The sum has a minimum, and beyond it more
-# steps make the result worse. For the oscillator $\dot y = iy$ until $t = 10$ Heun's error is $t h^2 / 6$:
+# A method of order $p$ with $n$ steps has a truncation error $\sim n^{-p}$. Every step rounds randomly by
+# $\varepsilon$ = 6e-8 in float32, so the rounding error grows as $\varepsilon \sqrt n$. The sum has a minimum; beyond
+# it, more steps increase the error. For the oscillator $\dot y = iy$ until $t = 10$ the error of Heun's method is $t
+# h^2 / 6$:
 
 # %%
 import diffrax
@@ -48,13 +50,13 @@ least = (10**3 / 3 / EPS * 2) ** 0.4  # where the derivative of the sum is zero
 print(f"predicted: best with about {least:.0f} steps")
 
 # %% [markdown]
-# A method of higher order reaches the same error with steps that are many times longer: fewer steps, and so less
-# rounding, too. More digits than that take float64.
+# A method of higher order reaches the same error with much longer steps, and therefore with less rounding. More
+# digits than that need float64.
 #
-# ## What more digits cost
+# ## The cost of float64
 #
-# A float64 has twice the bytes, and a vector of the processor holds half as many: twice the time, whether memory
-# decides or computing. (On a GPU float64 is between half and a sixty-fourth of the rate, on a TPU it is done in
+# A float64 has twice the bytes, and a processor vector holds half as many: twice the time for memory-bound and for
+# compute-bound programs. (On a GPU float64 runs at between 1/2 and 1/64 of the rate, on a TPU it is emulated in
 # software.)
 
 
@@ -69,20 +71,21 @@ with jax.enable_x64(True):
 beside("2000 steps of 16384 numbers in float64", 2 * single, double)
 
 # %% [markdown]
-# ## Stiffness: the longest step
+# ## Stiffness: the longest stable step
 #
-# On $\dot y = -\lambda y$ a step of a Runge-Kutta method multiplies by $R(-h\lambda)$, a polynomial that its table
-# gives:
+# On $\dot y = -\lambda y$ a Runge-Kutta step multiplies by the stability function $R(-h\lambda)$, a polynomial for
+# explicit methods:
 #
 # $$R(z) = 1 + z\, b^T (1 - z A)^{-1} \mathbf 1 .$$
 #
-# Where $|R| > 1$ the solution explodes, however smooth it should be. So a problem with a rate $\lambda$ takes at least
-# $\lambda T / S$ steps, with $S$ the length of the interval on which $|R| \le 1$, whatever the tolerance:
+# If $|R| > 1$ the numerical solution grows without bound, however smooth the exact one is. A problem with a rate
+# $\lambda$ therefore needs at least $\lambda T / S$ steps, where $S$ is the length of the interval on which $|R| \le
+# 1$, for any tolerance:
 
 
 # %%
 def stable_length(tableau):
-    """How far along the negative axis steps are stable."""
+    """The length of the stability interval on the negative real axis."""
     stages = len(tableau.b_sol)
     a = np.zeros((stages, stages))
     for i, row in enumerate(tableau.a_lower):
@@ -119,7 +122,7 @@ for rate in (100.0, 1000.0, 10_000.0):
     )
 
 # %% [markdown]
-# So the time of an explicit solve is known before it runs: steps times the time of one.
+# You can therefore predict the time of an explicit solve: the number of steps times the time of a step.
 
 # %%
 one = seconds(lambda rate: explicit(rate).ys, 1000.0) / (1000 * 10 / length)
@@ -130,13 +133,15 @@ beside(
 )
 
 # %% [markdown]
-# An implicit step has no such limit, and costs a Jacobian and a linear system: for $n$ unknowns about $\tfrac23 n^3$
-# operations, where a stage of an explicit one takes $n$ and more. It pays when it takes fewer steps by that factor.
+# An implicit step has no such limit, but needs a Jacobian and a linear solve: for $n$ unknowns about $\tfrac23 n^3$
+# operations, compared with $n$ or more for an explicit stage. It pays off if the number of steps decreases by this
+# factor.
 #
-# ## Horizons: how long a derivative means something
+# ## Horizons: the limit of derivatives in chaos
 #
-# Where neighbours part as $e^{\lambda t}$, a derivative by the start grows as fast. The rounding of each step is such
-# a change of state. So a gradient in a number format with rounding $\varepsilon$ has lost all its digits at
+# If nearby solutions diverge as $e^{\lambda t}$ (Lyapunov exponent $\lambda$), a derivative with respect to the start
+# grows at the same rate, and so does the rounding error of each step. In a number format with rounding $\varepsilon$,
+# a gradient has lost all digits at
 #
 # $$t^* = \frac{\ln(1 / \varepsilon)}{\lambda}.$$
 
@@ -172,13 +177,13 @@ for t, low, high in zip(TIMES, np.asarray(single), double):
 assert abs(single[0] / double[0] - 1) < 0.1 < abs(single[2] / double[2] - 1)
 
 # %% [markdown]
-# Beyond the horizon the gradient is a number without meaning, and no adjoint changes that: the *problem* has no answer
-# there. Train through less, or cut a record into windows
-# ([Adjoints](../guides/adjoints.md#how-long-a-solve-can-be-differentiated-through)).
+# Beyond the horizon a gradient is meaningless for every adjoint: the *problem* has no answer there. Train on shorter
+# intervals, or cut the data into windows ([how long a solve can be differentiated
+# through](../guides/adjoints.md#how-long-a-solve-can-be-differentiated-through)).
 #
 # ## Exercise 1
 #
-# A run counts time in float32 by `t = t + dt` with `dt = 1e-3`. At which time does it stop?
+# A run advances time in float32 by `t = t + dt` with `dt = 1e-3`. At which time does it stop?
 
 # %% Answer
 # Where dt is less than half of the distance to the next number: at 2^15 that is 2^-9, half of it 0.00195. Before, from
@@ -191,8 +196,8 @@ assert np.float32(2**15) + dt == 2**15 and np.float32(2**14) + dt == np.float32(
 # %% [markdown]
 # ## Exercise 2
 #
-# The heat equation on the unit interval has rates up to $4 n^2$ for $n$ cells. How many steps does Heun's method take
-# until $t = 0.1$ with 64 cells, at least? Test a few less, and a few more.
+# The heat equation on the unit interval has rates up to $4 n^2$ for $n$ cells. How many steps does Heun's method need
+# at least until $t = 0.1$ with 64 cells? Test slightly fewer and slightly more.
 
 # %% Answer
 # 4 n^2 T / S, with S = 2 for Heun's method: some 800.
@@ -218,8 +223,8 @@ assert not less < 1e3 and more < 1
 # %% [markdown]
 # ## Exercise 3
 #
-# A weather that grows as Lorenz' is measured to one part in a thousand. For how long can it be predicted, and how much
-# longer with ten times better measurements?
+# Weather with the growth rate of the Lorenz system is measured to one part in a thousand. For how long can it be
+# predicted, and how much longer with ten times better measurements?
 
 # %% Answer
 # ln(1000) / 0.9 = 7.6, and ln(10) / 0.9 = 2.5 more for each digit.

@@ -1,18 +1,18 @@
 # %% [markdown]
 # # Loops, and why a while_loop has no reverse mode
 #
-# [Loops and branches](../learn/loops.md) says which loop has a gradient, and [Memory of a gradient](../learn/remat.md)
-# how to keep less. Here is the arithmetic behind: how many bytes a loop keeps for its gradient, why that number has to
-# be known, and what it costs to get by with fewer.
+# [Loops and branches](../learn/loops.md) lists which loops have gradients, and [rematerialisation](../learn/remat.md)
+# reduces their memory. This chapter computes how many bytes a loop stores for its gradient, explains why this number
+# must be known in advance, and gives the cost of storing fewer (checkpointing).
 #
-# ## What a step keeps
+# ## Residuals of a step
 #
 # Reverse mode runs the steps $y_{n+1} = f(y_n)$ backwards and multiplies by the transposed Jacobian of each,
 #
 # $$\bar y_n = \left(\frac{\partial f}{\partial y}(y_n)\right)^T \bar y_{n+1}.$$
 #
-# That Jacobian is made of numbers which the step computed: they are its *residuals*. `jax.vjp` returns a function with
-# the residuals in it, and it is a PyTree, so they can be counted, without running anything:
+# This Jacobian consists of values that the step computed, its *residuals*. `jax.vjp` returns a function that contains
+# the residuals. It is a PyTree, so you can count them without running anything:
 
 # %%
 import jax
@@ -32,7 +32,7 @@ def step(u):
 
 
 def bytes_of(tree):
-    """Of all arrays; single numbers, such as the 0.2, are the same in all steps and kept once."""
+    """Bytes of all arrays; single numbers, such as the 0.2, are the same in all steps and stored once."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree) if leaf.ndim)
 
 
@@ -41,15 +41,15 @@ kept = bytes_of(jax.eval_shape(lambda u: jax.vjp(step, u)[1], u))
 print(f"a state {bytes_of(u)} bytes, residuals of a step {kept} bytes")
 
 # %% [markdown]
-# The spread is linear: its Jacobian is made of constants, and nothing is kept. The sine keeps its cosine, one number
-# for each cell.
+# The spread is linear: its Jacobian is constant, and nothing is stored. The sine stores its cosine, one number per
+# cell.
 #
-# ## What a scan keeps
+# ## Memory of a scan
 #
-# One row of residuals for each step, in an array that has to be made before the first step: its number of rows is
-# part of its shape, and shapes are part of the program. A `scan` knows the number. A `while_loop` finds out when it is
-# through: there is no shape for its array, and so no program. That is the whole reason. The compiler's plan for the
-# scan:
+# A scan stores one row of residuals per step, in an array that is allocated before the first step. The number of rows
+# is part of its shape, and shapes are part of the program. A `scan` knows this number. A `while_loop` only knows it
+# at the end, so its array has no shape, and there is no program. This is the whole reason. The compiler's memory plan
+# for the scan:
 
 
 # %%
@@ -74,18 +74,18 @@ for eqn in jaxpr.jaxpr.eqns:
         print(f"scan {way}: {stacked}")
 
 # %% [markdown]
-# The loop forwards writes the cosines of all steps, the loop backwards reads them.
+# The forward loop writes the cosines of all steps, and the backward loop reads them.
 #
-# ## Fewer bytes for more passes
+# ## Checkpointing: less memory for more passes
 #
-# With $L$ levels of loops in loops, one keeps the states at which the loops of a level start, and runs a loop again
-# when the gradient comes to it. Of $n = c_1 c_2 \cdots c_L$ steps it keeps $c_1 + \dots + c_L$ states at once, least
-# where all are equal:
+# With $L$ levels of nested loops, store only the states at which the loops of a level start, and run a loop again
+# when the gradient reaches it. For $n = c_1 c_2 \cdots c_L$ steps this stores $c_1 + \dots + c_L$ states at a time,
+# which is smallest if all are equal:
 #
 # $$\text{states} \approx L \, n^{1/L}, \qquad \text{forward passes} = L.$$
 #
-# (The step that the gradient is at keeps its residuals, too.) `checkpointed_scan` does so. Its memory, and how many
-# operations its gradient has beside those of the loop itself, counted in the compiled programs:
+# (The current step also stores its residuals.) `checkpointed_scan` implements this. The compiled programs give its
+# memory, and the number of operations of its gradient compared with the loop itself:
 
 
 # %%
@@ -108,27 +108,27 @@ for levels in (1, 2, 3):
     )
 
 # %% [markdown]
-# A pass takes a sine for each cell, and the step that is differentiated takes a sine and a cosine: the count above is
-# of sines and cosines over the cells and steps, less one.
+# A pass computes one sine per cell, and the differentiated step a sine and a cosine: the count above is the number of
+# sines and cosines per cell and step, minus one.
 #
-# What does that cost in time? If a pass of the loop takes $t$ and the backward pass of a step about as long as two
-# steps, a gradient of $L$ levels takes $(L + 2)\,t$:
+# To predict the time: if a pass of the loop takes $t$, and the backward pass of a step about as long as two steps, a
+# gradient with $L$ levels takes $(L + 2)\,t$:
 
 # %%
 for levels in (1, 2, 3):
     beside(f"{levels} levels", (levels + 2) * forward.measured, measured[levels])
 
 # %% [markdown]
-# ## Four ways around for a loop of unknown length
+# ## Gradients of loops with unknown length
 #
-# | | cost |
+# | Method | Cost |
 # |---|---|
-# | a scan to an upper bound, which does nothing once it is done | bound over mean, in time and in memory |
-# | a record of bounded size, as `solve` has it: a table of states, thinned out when full | a pass or two more |
-# | forward mode: tangents are carried along | a pass for each parameter |
-# | a fixed point: the implicit function theorem | one linear solve, whatever the path |
+# | a scan to an upper bound, which does nothing once it is done | bound divided by mean, in time and in memory |
+# | a record of bounded size, as in `solve`: a table of states that is thinned when full | one or two more passes |
+# | forward mode: tangents are carried along | one pass per parameter |
+# | a fixed point: the implicit function theorem | one linear solve, for any path |
 #
-# The first can be written in a line. Its price, counted:
+# The first one is a single line of code. Its cost, counted:
 
 
 # %%
@@ -138,7 +138,7 @@ def newton(a, turns):
 
 
 def until(a, bound):
-    """The same, which stops to change anything once it is near."""
+    """The same with a fixed number of iterations; it stops changing once it has converged."""
 
     def turn(x, _):
         new = 0.5 * (x + a / x)
@@ -157,11 +157,12 @@ assert jnp.allclose(slope, 0.5 / jnp.sqrt(a), rtol=1e-2)
 # %% [markdown]
 # ## Exercise 1
 #
-# A step is `u * jnp.exp(-u)` on $10^5$ cells in float32. How much does the gradient of a scan of 1000 steps keep?
+# A step is `u * jnp.exp(-u)` on $10^5$ cells in float32. How much memory does the gradient of a scan of 1000 steps
+# need?
 
 # %% Answer
-# What the derivative needs: by the product rule one factor each, u and exp(-u); the exponential's derivative is
-# itself. JAX counts more than that, since each operation keeps its own; ask it.
+# By the product rule the derivative needs both factors, u and exp(-u); the derivative of the exponential is
+# itself. JAX stores more, because each operation stores its own residuals.
 cells = jax.ShapeDtypeStruct((100_000,), jnp.float32)
 
 
@@ -186,7 +187,7 @@ assert 1 <= found / (1000 * row) < 1.02
 # %% [markdown]
 # ## Exercise 2
 #
-# A million steps, and memory for 300 states. How many levels does that take?
+# A run has a million steps, and the memory holds 300 states. How many levels does the gradient need?
 
 # %% Answer
 # Two keep 2 x 1000 states, three 3 x 100 = 300: three passes.
@@ -206,7 +207,8 @@ assert least == 3 and kept_by < 320 * bytes_of(u)
 # %% [markdown]
 # ## Exercise 3
 #
-# How much does forward mode of `end` by the initial state's amplitude keep, for any number of steps?
+# How much memory does forward mode of `end` with respect to the amplitude of the initial state need, for any number
+# of steps?
 
 # %% Answer
 # The state and its tangent: nothing that grows with the number of steps, and it goes through a while loop as well.

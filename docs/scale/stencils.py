@@ -1,19 +1,19 @@
 # %% [markdown]
-# # Stencils
+# # Stencils: memory bandwidth and temporal blocking
 #
-# A field on a grid, and a step in which every cell looks at its neighbours: heat, waves, reactions, flows. Such a step
-# computes little and moves much, so its roofline is counted in *bytes for a cell*. This chapter counts them, looks at
-# what the compiler makes of a step, and then moves fewer.
+# In a stencil step on a grid, every cell reads its neighbours: heat conduction, waves, reactions, flows. Such a step
+# computes little and moves much data, so its roofline is measured in *bytes per cell*. This chapter counts these
+# bytes, examines the compiled step, and then reduces them.
 #
-# ## By hand
+# ## Counting bytes
 #
 # The heat equation in two dimensions:
 #
 # $$u_{ij} \leftarrow u_{ij} + r\,(u_{i+1,j} + u_{i-1,j} + u_{i,j+1} + u_{i,j-1} - 4 u_{ij}).$$
 #
-# Seven operations. Each number is read five times, but four of these reads find it in a cache: from memory it comes
-# once, and the new one goes there once. That is 8 bytes for a cell in float32, and less than one operation a byte. On
-# every machine memory decides, and a step takes as long as to copy the field:
+# A cell needs seven operations. Each number is read five times, but four of these reads are served by a cache: it
+# comes from memory once, and the new value goes there once. That is 8 bytes per cell in float32, and less than one
+# operation per byte. This is memory-bound on every machine, and a step takes as long as copying the field:
 
 # %%
 import jax
@@ -33,21 +33,21 @@ for side in (128, 1024, 4096):
     print(f"{side} x {side}: at most {rates.copied(held) / 8e9:.1f} billion cells a second")
 
 # %% [markdown]
-# A field with more components moves more: Gray and Scott's two fields 16 bytes, a wave that is made of two states and
-# a coefficient 16 as well (three read, one written). A large cell costs as much as many small ones: **count arrays,
-# read and written**.
+# A field with more components moves more: 16 bytes for the two fields of Gray and Scott, and also 16 for a wave with
+# two states and a coefficient (three read, one written). The rule is to **count the arrays that are read and
+# written**.
 #
-# ## What becomes of it
+# ## Three implementations
 #
-# Three ways to write the loop: with `jnp.roll`, with a layer of ghost cells, and by `sciml.kernels.stencil`, which is
-# given the rule of one cell:
+# The same loop in three ways: with `jnp.roll`, with a layer of ghost cells, and with `sciml.kernels.stencil`, which
+# takes the rule of one cell:
 
 # %%
 SIDE, STEPS = 2048, 8
 
 
 def inner(p):
-    """One step for all cells but the outermost: each side has two cells less."""
+    """One step for all cells but the outermost: the result has two cells less along each axis."""
     around = p[2:, 1:-1] + p[:-2, 1:-1] + p[1:-1, 2:] + p[1:-1, :-2]
     return p[1:-1, 1:-1] + 0.2 * (around - 4 * p[1:-1, 1:-1])
 
@@ -86,20 +86,20 @@ for name, fn in (("roll", by_roll), ("ghosts", by_ghosts), ("evolve", by_rule)):
 assert jnp.allclose(ends["roll"], ends["evolve"], atol=1e-5)
 
 # %% [markdown]
-# The operations are those that we counted. The bytes are not: what `roll` and `pad` make is an array of its own,
-# written to memory and read again, since XLA does not put it into the loop that uses it. `evolve` writes ghost layers
-# in one pass. On a GPU or TPU its kernels ([Kernels](../guides/kernels.md)) come down to the 8.
+# The number of operations is as counted, but not the number of bytes: `roll` and `pad` create separate arrays, which
+# are written to memory and read again, because XLA does not fuse them into the loop that uses them. `evolve` writes
+# ghost layers in one pass. On a GPU or TPU its [kernels](../guides/kernels.md) reach the 8 bytes.
 #
-# ## Several steps in one pass
+# ## Temporal blocking: several steps per pass
 #
-# What is in a cache may stay there. Take a tile of $b \times b$ cells with $k$ more on each side, do $k$ steps on it,
-# each of which leaves two cells less a side, and write what is left, $b \times b$ cells that are $k$ steps older. Of
-# the field then only
+# Data in a cache can be reused. Take a tile of $b \times b$ cells with a halo of $k$ cells on each side, and compute
+# $k$ steps on it. Each step removes one cell on each side. Write the remaining $b \times b$ cells, which are $k$
+# steps older. The traffic between memory and cache is then only
 #
-# $$\frac{4}{k} \left[ \left(1 + \frac{2k}{b}\right)^2 + 1 \right] \text{ bytes for a cell and step}$$
+# $$\frac{4}{k} \left[ \left(1 + \frac{2k}{b}\right)^2 + 1 \right] \text{ bytes per cell and step.}$$
 #
-# come from memory and go there. The price: cells near the edges of tiles are computed by several tiles, and the work
-# grows by the mean of $(1 + 2j/b)^2$ over $j = 0 \dots k - 1$. The numbers are the same to the bit:
+# In return, several tiles compute the cells near their edges redundantly, and the work grows by the mean of $(1 +
+# 2j/b)^2$ over $j = 0 \dots k - 1$. The results are identical to the bit:
 
 
 # %%
@@ -122,7 +122,7 @@ def blocked(u, count, k, b):
 
 
 def redundancy(k, b):
-    """Cells that are computed, over cells that there are."""
+    """The number of computed cells divided by the number of cells."""
     return np.mean([(1 + 2 * j / b) ** 2 for j in range(k)])
 
 
@@ -139,12 +139,11 @@ for k, b in ((1, 256), (4, 256), (8, 256)):
 assert jnp.array_equal(jitted(u, STEPS, 8, 256), ends["ghosts"])
 
 # %% [markdown]
-# On a CPU with a large cache there is less to gain than on a GPU, whose
-# memory is slow beside what it computes. The kernels of sciml do so with `steps_per_pass`, and a field that is split
-# over devices saves messages in the same way, with `steps_per_exchange`
-# ([Fields over devices](../guides/domains.md#fewer-messages)).
+# A CPU with a large cache gains less than a GPU, whose memory is slow compared with its computing rate. The kernels
+# of sciml use this with `steps_per_pass`. A field that is split over devices reduces its messages in the same way,
+# with `steps_per_exchange` ([domain decomposition](../guides/domains.md#fewer-messages)).
 #
-# In three dimensions a tile of the same size has far more surface. For 16 384 cells, four steps:
+# In three dimensions a tile of the same size has a much larger surface. For 16,384 cells and four steps:
 
 # %%
 for dims in (1, 2, 3):
@@ -155,13 +154,13 @@ for dims in (1, 2, 3):
     )
 
 # %% [markdown]
-# So there one walks: a tile of two dimensions goes along the third, and its steps follow each other a few planes
+# Three-dimensional kernels therefore move a two-dimensional tile along the third axis, with the steps a few planes
 # apart.
 #
 # ## Exercise 1
 #
-# A wave with a coefficient for each cell, $u'' = c^2 \Delta u$, by the leapfrog $u_\text{new} = 2u - u_\text{old} + r
-# c^2 \Delta u$: how many bytes for a cell and step?
+# For a wave with a coefficient in each cell, $u'' = c^2 \Delta u$, and the leapfrog scheme $u_\text{new} = 2u -
+# u_\text{old} + r c^2 \Delta u$: how many bytes per cell and step are moved?
 
 
 # %% Answer
@@ -180,8 +179,8 @@ assert abs(found / 16 - 1) < 0.01
 # %% [markdown]
 # ## Exercise 2
 #
-# A cell costs $M$ to bring from memory and back, and $C$ a step to compute in the cache. With tiles $b$ cells wide,
-# which $k$ is best? Take $M = 4C$ and $b = 128$.
+# Moving a cell to and from memory costs $M$, and computing a step in the cache costs $C$. Which $k$ is best for tiles
+# of $b$ cells? Use $M = 4C$ and $b = 128$.
 
 # %% Answer
 # A step costs M (1 + 2k/b)^2 / k + C (1 + k/b)^2 or so. For k much smaller than b the terms that change with k are
@@ -197,8 +196,8 @@ assert abs(best / rough - 1) < 0.3 and costs[1] > 3 * costs[best]
 # %% [markdown]
 # ## Exercise 3
 #
-# An explicit step of diffusion is stable up to $\Delta t = h^2 / 4$. How much more does a run to the same time cost on
-# a grid twice as fine? Count it for 32 and 64 cells a side.
+# An explicit diffusion step is stable up to $\Delta t = h^2 / 4$. How much more expensive is a run to the same time
+# on a grid that is twice as fine? Count it for 32 and 64 cells per side.
 
 
 # %% Answer

@@ -1,14 +1,15 @@
 # %% [markdown]
-# # Tracing, caches and retraces
+# # Tracing, caches and retraces: the cost of compilation
 #
-# Before a program runs, Python is traced, the trace lowered, and that compiled: seconds, where the run may take
-# milliseconds. What a program is made of is in [Reading a jaxpr](../learn/jaxprs.md), how to keep one program for many
-# sizes in [Buckets](../learn/buckets.md). Here is what it costs, and when it pays.
+# Before a program runs, Python is traced, the trace is lowered, and the result is compiled. This takes seconds, while
+# the run can take milliseconds. [Reading a jaxpr](../learn/jaxprs.md) shows a traced program, and
+# [buckets](../learn/buckets.md) how to use one program for many sizes. This chapter is about the cost of compilation,
+# and when it pays off.
 #
-# ## Four times
+# ## Compile time
 #
-# Each equation of the jaxpr is traced, lowered and compiled once. So the time before the first result grows with the
-# length of the *program*, and a loop of Python's makes long programs. Measured on two lengths, predicted for a third:
+# Each equation of the jaxpr is traced, lowered and compiled once. The time to the first result therefore grows with
+# the length of the *program*, and unrolled Python loops make long programs. Two measured lengths predict a third:
 
 # %%
 import math
@@ -66,16 +67,16 @@ for count in (16, 10_000):
     print(f"scan of {count} steps: {size} equations, {duration(spent)}")
 
 # %% [markdown]
-# A scan has the program of one step, whatever its length.
+# A scan contains the program of one step, for any number of steps.
 #
-# ## When it pays
+# ## When compilation pays off
 #
-# To compile for $C$ pays after $n$ calls, each of which takes $t$ in place of $t_0$:
+# Compilation takes the time $C$, and each call then takes $t$ instead of $t_0$. It pays off after $n$ calls:
 #
 # $$n > \frac{C}{t_0 - t}.$$
 #
-# Operation by operation from Python, each equation is a call of its own ([what a call
-# costs](modules.md#what-a-call-costs)), with some Python of JAX's around it:
+# Without compilation, each equation is a separate call from Python ([the overhead of a
+# call](modules.md#the-overhead-of-a-call)), with additional Python code of JAX:
 
 # %%
 once = report(rk4, jnp.ones(3))
@@ -91,14 +92,14 @@ print(f"compiled {duration(once.measured)}: it pays after {math.ceil(compiling /
 # %% [markdown]
 # ## The key of the cache
 #
-# `jax.jit` keeps a program for each of these, and makes a new one where any of them is new:
+# `jax.jit` caches one program for each combination of the following, and recompiles if any of them is new:
 #
-# - the function, as an object: one that is made anew is another one, and so is a `lambda` in a loop
+# - the function object: a function that is created again, or a `lambda` in a loop, is a new object
 # - shapes and dtypes of all leaves, and whether a dtype is weak (a Python number)
-# - the structure of trees, and values of static arguments and fields
-# - shardings, the mesh around, and settings of JAX such as `jax_enable_x64`
+# - the structure of PyTrees, and the values of static arguments and fields
+# - shardings, the current mesh, and JAX settings such as `jax_enable_x64`
 #
-# Values of arrays are no part of it. `inspect.retraces` says which of them changed:
+# The values of arrays are not part of the key. `inspect.retraces` shows the part that changed:
 
 # %%
 advance = inspect.retraces(lambda y, dt: y + dt * lorenz(y))
@@ -108,9 +109,10 @@ print(advance)
 assert advance.traces == 3
 
 # %% [markdown]
-# ## The cache on disk
+# ## The persistent compilation cache
 #
-# Compiled programs can outlive the process. What is traced and lowered is the key, so these two are paid again:
+# Compiled programs can be stored on disk for later processes. The lowered program is the key, so tracing and lowering
+# are repeated:
 
 # %%
 folder = tempfile.TemporaryDirectory()  # for as long as this process runs
@@ -123,15 +125,15 @@ for time in ("first", "again"):
 assert found.times.from_cache
 
 # %% [markdown]
-# ## Buckets: how many, and how wide
+# ## Choosing buckets
 #
-# Records of many lengths need a program for each length, or padding. Let bucket sizes grow by a factor $g$, from
-# $a$ to $b$: that is $\ln(b/a) / \ln g$ programs. Lengths that are spread evenly within a bucket have the mean
-# $\tfrac12 (1 + 1/g)$ of its size, so the work is
+# Time series of many lengths need one program per length, or padding to buckets. Let bucket sizes grow by a factor
+# $g$, from $a$ to $b$; this needs $\ln(b/a) / \ln g$ programs. Lengths that are evenly distributed within a bucket
+# have the mean $\tfrac12 (1 + 1/g)$ of its size, so the work is
 #
-# $$\frac{2g}{1+g} \text{ times what is needed: } 1.33 \text{ for } g = 2, \; 1.2 \text{ for } g = 1.5.$$
+# $$\frac{2g}{1+g} \text{ times the minimum: } 1.33 \text{ for } g = 2, \; 1.2 \text{ for } g = 1.5.$$
 #
-# With 2000 lengths between 32 and 1024:
+# For 2000 lengths between 32 and 1024:
 
 # %%
 lengths = np.random.default_rng(0).integers(32, 1024, 2000)
@@ -153,9 +155,9 @@ for g in (2.0, 1.5, 1.25):
 # %% [markdown]
 # ## Exercise 1
 #
-# How many programs do these calls make, and why? Count before you run: `y` is an array of three numbers, once of four,
-# once in float16, once with the Python number 1 in place of 1.0 for `dt`, once with a NumPy array in place of one of
-# JAX's.
+# How many programs do these calls need, and why? Count before you run them: `y` is an array of three numbers, once of
+# four, once in float16, once with the Python number 1 instead of 1.0 for `dt`, once with a NumPy array instead of a
+# JAX array.
 
 # %% Answer
 # Three: the first, that of another shape, that of another dtype. NumPy's array has the shape and the dtype of the
@@ -172,8 +174,8 @@ assert euler.traces == 3
 # %% [markdown]
 # ## Exercise 2
 #
-# A program takes two seconds to compile, and a run over a record of mean length a tenth. For the 2000 records above,
-# which $g$ is best?
+# A program takes two seconds to compile, and a run for a time series of mean length takes 0.1 seconds. Which $g$ is
+# best for the 2000 lengths above?
 
 # %% Answer
 # The sum of both: 2 s for each of ln 32 / ln g programs, and 200 s of work times 2 g / (1 + g).
