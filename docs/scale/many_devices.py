@@ -82,7 +82,7 @@ print(
 # %% [markdown]
 # | Method | Use it for |
 # |---|---|
-# | `jit` + `NamedSharding` | programs without loops of unknown length: fixed steps, networks; the compiler finds the communication |
+# | `jit` + `NamedSharding` | no loops of unknown length: fixed steps, networks; automatic communication |
 # | `shard_map` | loops of unknown length, Fourier transforms, halos: you specify the communication |
 # | `pmap` | never in new code: like `shard_map`, for the first axis and one mesh only |
 #
