@@ -1,5 +1,8 @@
 """Derivatives through jumps of the field, (before - after) dt*/da, by every adjoint against closed forms."""
 
+import math
+
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -323,3 +326,41 @@ def test_an_earlier_event_a_later_jump_and_a_state_saved_at_it(at_once, adjoint)
 
     times = jnp.asarray([0.25, 0.5])
     np.testing.assert_allclose(jax.grad(loss)(times), jax.grad(exact)(times), rtol=1e-4)
+
+
+# --- equations with delays: a jump of the rate comes back one delay later
+
+
+def fundamental(t, rate, delay):
+    """The solution of x' = -rate x(t - delay) that is 0 before it is 1 at 0."""
+    return sum((-rate) ** k * (t - k * delay) ** k / math.factorial(k) for k in range(int(t / delay) + 1))
+
+
+def delayed_valve(when, end, adjoint):
+    valve = sciml.Held(jnp.stack([0 * when - 1, when]), jnp.array([0.6, 0.05]))
+    model = sciml.Delayed(lambda t, y, past, args: valve(t) - 1.7 * past, 0.3, history=1.0)
+    options = dict(solver=diffrax.Bosh3(), rtol=1e-5, atol=1e-7, adjoint=adjoint)
+    return sciml.solve(model, 1.0, t0=0.0, t1=end, events=valve.jumps(), **options).ys[-1]
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(("end", "adjoint"), [(1.1, Checkpointed()), (0.8, Forward())], ids=["twice", "once"])
+def test_a_switch_of_an_input_comes_back_after_a_delay(end, adjoint):
+    """At 0.37, with ends after its first return at 0.67 and after the second."""
+    right = (0.6 - 0.05) * fundamental(end - 0.37, 1.7, 0.3)
+    found = jacobian(lambda when: delayed_valve(when, end, adjoint), adjoint)(jnp.asarray(0.37))
+    np.testing.assert_allclose(found, right, rtol=1e-4)
+
+
+@pytest.mark.x64
+def test_a_field_that_jumps_where_the_state_crosses_a_level_with_delays():
+    """The level is crossed within the first delay, while the rate is -1.1."""
+
+    def end(level):
+        model = sciml.Delayed(lambda t, y, past, args: jnp.where(y > level, 0.6, 0.05) - 1.7 * past, 0.3, history=1.0)
+        leaves = sciml.Event(lambda t, y, args: y - level, lambda t, y, args: y, direction=-1)
+        options = dict(solver=diffrax.Bosh3(), rtol=1e-7, atol=1e-9)
+        return sciml.solve(model, 1.0, t0=0.0, t1=0.9, events=leaves, **options).ys[-1]
+
+    right = (0.6 - 0.05) * fundamental(0.9 - 0.3 / 1.1, 1.7, 0.3) * (-1 / 1.1)
+    np.testing.assert_allclose(jax.jit(jax.grad(end))(0.7), right, rtol=1e-6)

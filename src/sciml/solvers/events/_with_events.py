@@ -118,7 +118,7 @@ class WithEvents(AbstractWrappedStepper):
             record = record.written(event)
         if not self.base.traits.transforms_state:
             y = moment.y
-        elif self._changes:
+        elif self._enters:
             happened = _any(lands) if system is None else _any([*lands, events[-1].row >= 0])
             y = _where(happened, self._entered(field, t, y, moment.y), y)
         now, shift = moment.y, moment.t - t
@@ -305,7 +305,7 @@ class WithEvents(AbstractWrappedStepper):
             now, shown, y1 = moment.t, moment.y, here.y
             if not self.base.traits.transforms_state:
                 y1 = moment.y
-            elif self._changes:
+            elif self._enters:
                 y1 = self._entered(field, now, y1, shown)
             later, y1, away = self._beyond(attempt, moment, y1, _any(comes), over)
             values = field.conditions(now, shown)
@@ -462,9 +462,10 @@ class WithEvents(AbstractWrappedStepper):
         return tuple(next(signs) if mine else x for mine, x in zip(self._of_events(self.layout.parts), others))
 
     @property
-    def _changes(self) -> bool:
-        """Whether an event may change the state."""
-        return any(self.layout.updates) or self.layout.due is not None
+    def _enters(self) -> bool:
+        """Whether the method has to know of events: they may change the state, or it stores where its rate jumps."""
+        changes = any(self.layout.updates) or self.layout.due is not None
+        return changes or self.base.hooks.for_events is not None
 
     def _clock(self, field: BoundFieldWithEvents, detection: Detection) -> Clock:
         """Returns what is known of times, with that at which a system of events is due."""

@@ -4,6 +4,7 @@ What a step reads of the past lies behind its start, since no step is longer tha
 window of the last steps; gradients record it with the state, and go through it.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -33,6 +34,8 @@ class Past(NamedTuple):
     that a step has states and rates of its own at both of its ends.
 
     Attributes:
+        begins: Where each step began. That is the end of the step before it, except after an event: a change of the
+            event's time moves where the next step begins, but not the polynomial of the step before it.
         times: Where each step ended.
         states: The states there.
         starts: The states at its start.
@@ -40,6 +43,7 @@ class Past(NamedTuple):
         last: The rates at its end.
     """
 
+    begins: Float[Array, " kept"]
     times: Float[Array, " kept"]
     states: PyTree
     starts: PyTree
@@ -54,15 +58,15 @@ class Past(NamedTuple):
             return jnp.broadcast_to(x[None], (kept, *x.shape))
 
         states, rates = (jax.tree.map(rows, tree) for tree in (y, rate))
-        return cls(rows(t), states, states, rates, rates)
+        return cls(rows(t), rows(t), states, states, rates, rates)
 
-    def then(self, t: Array, start: Y, y: Y, first: Y, last: Y) -> "Past":
+    def then(self, begin: Array, t: Array, start: Y, y: Y, first: Y, last: Y) -> "Past":
         """Returns the past with one step more, and without the oldest."""
 
         def add(rows: Array, x: Array) -> Array:
             return jnp.concatenate([rows[1:], x[None].astype(rows.dtype)])
 
-        newest = Past(t, y, start, first, last)
+        newest = Past(begin, t, y, start, first, last)
         return Past(*(jax.tree.map(add, rows, x) for rows, x in zip(self, newest)))
 
     def at(self, t: RealScalarLike, within: RealScalarLike) -> Y:
@@ -77,7 +81,7 @@ class Past(NamedTuple):
         def taken(rows: Array, number: Array) -> Array:
             return jax.lax.dynamic_index_in_dim(rows, number, 0, False)
 
-        start, end = taken(self.times, row), taken(self.times, row + 1)
+        start, end = taken(self.begins, row + 1), taken(self.times, row + 1)
         length = end - start
         some = length > 0
         theta = jnp.where(some, (t - start) / jnp.where(some, length, jnp.ones_like(length)), jnp.zeros_like(length))
@@ -106,6 +110,9 @@ _MORE_STEPS = 64
 
 _SLACK = 16.0
 """Roundings of a time within which two are the same."""
+
+_SAME = 1e-5
+"""The relative difference of states and of rates up to which they count as the same on both sides of an event."""
 
 
 class DelayedFrom(eqx.Module):
@@ -309,16 +316,22 @@ class MethodOfSteps(AbstractWrappedStepper):
         return WithPast(y, Past.of(t, y, field.before_all(t, y), self.kept), jumps), None
 
     def entered(self, field: Any, t: RealScalarLike, y: Any, state: Y) -> tuple[WithPast, Array]:
-        """Returns the state after an event: the last step ends there, with the state before it.
+        """Returns the state after an event, which is remembered if the state or its rate jumps there.
 
-        There is none where more events than are remembered change the state within the longest delay.
+        There is no such state if more of these events than are remembered lie within the longest delay.
         """
         t = jnp.asarray(t)
-        last = jax.tree.map(lambda rows, x: rows.at[-1].set(x), y.past.states, y.y)
-        past = y.past._replace(times=y.past.times.at[-1].set(t), states=last)
+        slack = _SLACK * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(t), jnp.abs(field.t0))
+        # a field may count the time of its jump to either side
+        after = field.after(y.past, t)(t + slack, state)
+        before = jax.tree.map(lambda rows: rows[-1], y.past.last)
+        pairs = [*zip(*map(jax.tree.leaves, (y.y, state))), *zip(*map(jax.tree.leaves, (before, after)))]
+        differ = [jnp.any(jnp.abs(a - b) > _SAME * (jnp.abs(a) + jnp.abs(b))) for a, b in pairs]
+        jumped = functools.reduce(jnp.logical_or, differ, jnp.zeros((), bool))
         forgotten = y.jumps[0]
         known = (forgotten <= field.t0) | (forgotten + jnp.max(field.delays) < t)
-        return WithPast(state, past, jnp.append(y.jumps[1:], t)), known
+        jumps = jnp.where(jumped, jnp.append(y.jumps[1:], t), y.jumps)
+        return WithPast(state, y.past, jumps), known | ~jumped
 
     def finish(self, field: Any, y: Any) -> Y:
         """Returns the state alone."""
@@ -364,7 +377,7 @@ class MethodOfSteps(AbstractWrappedStepper):
         end, delays, oldest = jnp.asarray(t + h), field.delays, y.past.times[0]
         first = memory if self.base.traits.fsal else field.after(y.past, t)(t, y.y)
         last = step.memory if self.base.traits.fsal else inside(end, step.y1)
-        past = y.past.then(end, y.y, step.y1, first, last)
+        past = y.past.then(jnp.asarray(t), end, y.y, step.y1, first, last)
         y1 = self._with_moved_start(field, past, y.jumps, end, step.y1, last)
         slack = _SLACK * jnp.finfo(end.dtype).eps * jnp.maximum(jnp.abs(end), jnp.abs(field.t0))
         lost = (t - jnp.max(delays) < oldest - slack) & (oldest > field.t0)
