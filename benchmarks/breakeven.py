@@ -116,7 +116,7 @@ def kuramoto_sivashinsky(fine: int = 64, length: float = 22.0, end: float = 5.0)
         model = sciml.models.KuramotoSivashinsky(points=points, length=length)
 
         def run(u: Array) -> Array:
-            options = dict(t0=0.0, t1=end, dt=dt, solver=sciml.solvers.ETDRK4())
+            options = dict(t0=0.0, t1=end, dt=dt, solver=sciml.solvers.ETDRK(order=4))
             return sciml.solve(model, u[:: fine // points], **options).ys[-1]
 
         return run

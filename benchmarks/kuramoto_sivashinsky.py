@@ -70,7 +70,7 @@ def groups() -> list[Group]:
     # exponax keeps all that its steps compute; sciml by default no more than 256 MiB
     every = sciml.adjoints.Checkpointed(levels=1)
     found = []
-    for order, solver in ((2, sciml.solvers.ETDRK2()), (4, sciml.solvers.ETDRK4())):
+    for order, solver in ((2, sciml.solvers.ETDRK(order=2)), (4, sciml.solvers.ETDRK(order=4))):
         reference = np.asarray(jax.jit(theirs(order))(u0), np.float64)
 
         def error(out: Any, reference: np.ndarray = reference) -> float:

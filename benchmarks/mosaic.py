@@ -17,7 +17,7 @@ import numpy as np
 
 import sciml
 from sciml.models import IncompressibleFlow, NavierStokes3D, Obstacle
-from sciml.solvers import ETDRK2, ETDRK4, SSPRK33
+from sciml.solvers import ETDRK, SSPRK33
 from sciml.spatial import Grid, NoSlip, PressureOutlet, VelocityInlet
 
 from ._harness import Candidate, Group, Measured, duration, in_float64, report
@@ -59,7 +59,7 @@ def reference(viscosity: float, points: int) -> np.ndarray:
     fine = max(FINE, points)
     with jax.enable_x64(True):
         model = NavierStokes3D(box(fine), viscosity, dealiasing="three_halves")
-        solve = jax.jit(lambda u: sciml.solve(model, u, t0=0.0, t1=END, dt=END / STEPS, solver=ETDRK4()).ys[-1])
+        solve = jax.jit(lambda u: sciml.solve(model, u, t0=0.0, t1=END, dt=END / STEPS, solver=ETDRK(order=4)).ys[-1])
         return kept(np.asarray(solve(vortices(fine))), points)
 
 
@@ -99,9 +99,9 @@ MISSING = "exponax is not installed (the extra `bench`): its rows are missing."
 def _errors() -> Group:
     found: dict[tuple[str, float], float] = {}
     codes = {
-        "sciml, ETDRK2, 50 steps, ThreeHalves": lambda nu: ours(SMALL, nu, ETDRK2(), STEPS, "three_halves"),
-        "sciml, ETDRK4, 10 steps, ThreeHalves": lambda nu: ours(SMALL, nu, ETDRK4(), STEPS // 5, "three_halves"),
-        "sciml, ETDRK4, 10 steps, TwoThirds": lambda nu: ours(SMALL, nu, ETDRK4(), STEPS // 5, "two_thirds"),
+        "sciml, ETDRK2, 50 steps, ThreeHalves": lambda nu: ours(SMALL, nu, ETDRK(order=2), STEPS, "three_halves"),
+        "sciml, ETDRK4, 10 steps, ThreeHalves": lambda nu: ours(SMALL, nu, ETDRK(order=4), STEPS // 5, "three_halves"),
+        "sciml, ETDRK4, 10 steps, TwoThirds": lambda nu: ours(SMALL, nu, ETDRK(order=4), STEPS // 5, "two_thirds"),
         "exponax, ETDRK2, 50 steps": lambda nu: theirs(SMALL, nu, 2, STEPS),
     }
 
@@ -148,9 +148,9 @@ def _costs(points: int) -> Group:
 
     codes = {
         "exponax, ETDRK2, 50 steps": theirs(points, nu, 2, STEPS),
-        "sciml, ETDRK2, 50 steps": ours(points, nu, ETDRK2(), STEPS, "two_thirds"),
+        "sciml, ETDRK2, 50 steps": ours(points, nu, ETDRK(order=2), STEPS, "two_thirds"),
         "exponax, ETDRK4, 10 steps": theirs(points, nu, 4, STEPS // 5),
-        "sciml, ETDRK4, 10 steps": ours(points, nu, ETDRK4(), STEPS // 5, "two_thirds"),
+        "sciml, ETDRK4, 10 steps": ours(points, nu, ETDRK(order=4), STEPS // 5, "two_thirds"),
     }
     installed = {name: code for name, code in codes.items() if code is not None}
     base = next(iter(codes))
@@ -158,7 +158,7 @@ def _costs(points: int) -> Group:
         Candidate(name, compiled(name, code), base if name != base else None, apart(nu, points))
         for name, code in installed.items()
     ]
-    plain = ours(points, nu, ETDRK2(), STEPS, "two_thirds", adjoint=sciml.adjoints.Direct())
+    plain = ours(points, nu, ETDRK(order=2), STEPS, "two_thirds", adjoint=sciml.adjoints.Direct())
     for name, code in {**installed, "sciml, ETDRK2, 50 steps, Direct()": plain}.items():
         label = f"{name}, gradient"
         rows.append(Candidate(label, compiled(label, gradient(code)), f"{base}, gradient" if name != base else None))

@@ -151,7 +151,7 @@ def phases() -> Group:
     # the discrete Laplacian reaches 8 / h^2, so its square bounds the steps of explicit methods
     limit = 2 / (64 * WIDTH**2)
     first = "sciml, ETDRK4, 10 steps, float64"
-    etd2, etd4 = sciml.solvers.ETDRK2(), sciml.solvers.ETDRK4()
+    etd2, etd4 = sciml.solvers.ETDRK(order=2), sciml.solvers.ETDRK(order=4)
     coarse = coarser(u0)
     wide = in_float64(lambda: jitted(ours(CELLS, etd4, 10), jnp.asarray(u0))())
     rows = [

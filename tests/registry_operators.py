@@ -121,7 +121,7 @@ def plate(grid, boundary, order):
 
 def there_and_back(grid, boundary, order):
     gradient = spatial.StaggeredGradient(grid, boundary, order)
-    divergence = spatial.StaggeredDivergence(grid, boundary, order)
+    divergence = gradient.divergence
     return lambda u, *, t=None, args=None: divergence(gradient(u, t=t, args=args))
 
 

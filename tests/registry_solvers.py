@@ -12,15 +12,9 @@ import pytest
 
 from sciml.solvers import (
     BDF,
-    EXPRB32,
-    EXPRB43,
     SSPRK33,
     SSPRK43,
     SSPRK104,
-    CarpenterKennedy54,
-    GaussLegendre4,
-    GaussLegendre6,
-    ImplicitMidpoint,
     Radau5,
     Rodas5P,
     Rosenbrock23,
@@ -29,6 +23,14 @@ from sciml.solvers import (
     Vern7,
     Vern8,
     Vern9,
+)
+from tests.families import (
+    EXPRB32,
+    EXPRB43,
+    CarpenterKennedy54,
+    GaussLegendre4,
+    GaussLegendre6,
+    ImplicitMidpoint,
     Williamson3,
 )
 

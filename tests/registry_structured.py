@@ -15,6 +15,7 @@ import pytest
 
 import sciml
 from sciml import solvers
+from tests import families
 
 
 class Reaction(sciml.AbstractSemilinear):
@@ -159,36 +160,44 @@ def _four(dtype):
     return jnp.cos(jnp.arange(4).astype(dtype) * 0.8) + 0.2
 
 
-ROCK4 = ft.partial(solvers.ROCK4, max_stages=25)
+ROCK2 = ft.partial(families.ROCK2, max_stages=20)
+ROCK4 = ft.partial(families.ROCK4, max_stages=25)
 
 CASES = (
-    Case(solvers.ETD1, Reaction, _three, 1, False, (64, 128, 256)),
-    Case(solvers.ETDRK2, Reaction, _three, 2, True),
-    Case(solvers.ETDRK3, Reaction, _three, 3, True),
-    Case(solvers.ETDRK4, Reaction, _three, 4, True),
+    Case(families.ETD1, Reaction, _three, 1, False, (64, 128, 256)),
+    Case(families.ETDRK2, Reaction, _three, 2, True),
+    Case(families.ETDRK3, Reaction, _three, 3, True),
+    Case(families.ETDRK4, Reaction, _three, 4, True),
     Case(solvers.Krogstad4, Reaction, _three, 4, True),
-    Case(solvers.ETDRK4, Rotation, _five, 4, True, leads=True),
+    Case(families.ETDRK4, Rotation, _five, 4, True, leads=True),
     Case(solvers.CrankNicolson, Chain, _three, 2, False, (32, 64, 128)),
-    Case(solvers.ARS222, Chain, _three, 2, False, (32, 64, 128)),
-    Case(solvers.ARS443, Chain, _three, 3, False, (32, 64, 128)),
-    Case(solvers.ARK324, Chain, _three, 3, True, (32, 64, 128), leads=True),
-    Case(solvers.ARK436, Chain, _three, 4, True, (32, 64, 128)),
-    Case(solvers.ARK324, Rotation, _five, 3, True, (32, 64, 128)),
+    Case(families.ARS222, Chain, _three, 2, False, (32, 64, 128)),
+    Case(families.ARS443, Chain, _three, 3, False, (32, 64, 128)),
+    Case(families.ARK324, Chain, _three, 3, True, (32, 64, 128), leads=True),
+    Case(families.ARK436, Chain, _three, 4, True, (32, 64, 128)),
+    Case(families.ARK324, Rotation, _five, 3, True, (32, 64, 128)),
     Case(solvers.VelocityVerlet, Pair, _swinging, 2, False, leads=True),
-    Case(solvers.Yoshida4, Pair, _swinging, 4, False),
-    Case(solvers.Yoshida6, Pair, _swinging, 6, False, (6, 8, 12)),
-    Case(solvers.Yoshida8, Pair, _swinging, 8, False, (3, 4, 6)),
+    Case(families.Yoshida4, Pair, _swinging, 4, False),
+    Case(families.Yoshida6, Pair, _swinging, 6, False, (6, 8, 12)),
+    Case(families.Yoshida8, Pair, _swinging, 8, False, (3, 4, 6)),
     Case(solvers.Leapfrog, Halves, _both, 2, False, leads=True),
-    Case(solvers.Nystrom4, Pair, _swinging, 4, True),
-    Case(solvers.Nystrom6, Pair, _swinging, 6, True, (8, 12, 16), leads=True),
-    Case(solvers.Nystrom8, Pair, _swinging, 8, True, (1, 2, 3)),
+    Case(families.Nystrom4, Pair, _swinging, 4, True),
+    Case(families.Nystrom6, Pair, _swinging, 6, True, (8, 12, 16), leads=True),
+    Case(families.Nystrom8, Pair, _swinging, 8, True, (1, 2, 3)),
     # A gradient takes as many iterations for each step as there may be stages.
     Case(
         ft.partial(solvers.RKC2, max_stages=20), Diffusion, _four, 2, True, (64, 128, 256), leads=True, structure=False
     ),
     Case(ft.partial(solvers.RKL2, max_stages=20), Diffusion, _four, 2, True, (64, 128, 256), structure=False),
     Case(
-        ft.partial(solvers.ROCK2, max_stages=20), Diffusion, _four, 2, True, (64, 128, 256), leads=True, structure=False
+        ROCK2,
+        Diffusion,
+        _four,
+        2,
+        True,
+        (64, 128, 256),
+        leads=True,
+        structure=False,
     ),
     Case(ROCK4, Diffusion, _four, 4, True, (16, 32, 64), structure=False),
 )

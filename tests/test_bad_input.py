@@ -332,10 +332,15 @@ def test_method_without_error_estimate_under_tolerances():
     refused(ValueError, r"fixed: leave out `rtol` and give `dt`, or .*Tsit5", solver=diffrax.Euler(), rtol=1e-3)
     implicit = sciml.solvers.CrankNicolson()
     refused(
-        ValueError, r"leave out `rtol` and `atol` and give `dt`, or .*`sciml.solvers.ARK324\(\)`.$",
+        ValueError, r"leave out `rtol` and `atol` and give `dt`, or .*`families.ARK324\(\)`.$",
         solver=implicit, rtol=1e-3, atol=1e-3,
     )  # fmt: skip
-    refused(ValueError, r"leave out `rtol` and give `dt`, or .*ETDRK4", solver=sciml.solvers.ETD1(), rtol=1e-3)
+    refused(
+        ValueError,
+        r"leave out `rtol` and give `dt`, or .*ETDRK\(order=4\)",
+        solver=sciml.solvers.ETDRK(order=1),
+        rtol=1e-3,
+    )
 
 
 def test_little_memory_for_an_adjoint():

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml import Progress, parallel
+from sciml import parallel
+from sciml._progress import Progress
 
 
 def sweep(**options):

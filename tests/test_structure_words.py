@@ -14,7 +14,7 @@ import pytest
 import sciml
 from sciml import inference
 from sciml._structure_words import first_difference, structure_words
-from sciml.training import experiments, fisher_product
+from sciml.training import experiments, gauss_newton_product
 
 SRC = pathlib.Path(sciml.__file__).parent
 X = np.ones(3, np.float32)
@@ -150,12 +150,12 @@ CASES = {
         r"two PyTrees alike.*, but `y0` is \{'v': float32\[3\]",
     ),
     "linear": (
-        lambda: solve(TwoLinearParts(), X, solver=sciml.solvers.ETDRK4(), dt=0.1),
+        lambda: solve(TwoLinearParts(), X, solver=sciml.solvers.ETDRK(order=4), dt=0.1),
         r"structure of the modes, float32\[3\], but is \(float..\[3\], float..\[3\]\)",
     ),
     "observe": (density, r"array of `data`, \{'lynx': float.*\[2\]\}, but returned \{'seen': Normal"),
     "precision": (
-        lambda: fisher_product(lambda p: (p, p, p), X, X, precision=(1.0, 2.0)),
+        lambda: gauss_newton_product(lambda p: (p, p, p), X, X, precision=(1.0, 2.0)),
         r"\(float32\[3\], float32\[3\], float32\[3\]\), but is \(float, float\). The first difference is at `\[2\]`",
     ),
     "records": (shooting, r"one structure, \{'x': .*but record 1 is \{'y': "),

@@ -159,7 +159,7 @@ def test_drag_shape(tmp_path):
 
 def test_turbulence(tmp_path):
     printed = run("turbulence", tmp_path)
-    assert printed.startswith("ETDRK4, 1600 steps")
+    assert printed.startswith("ETDRK(order=4), 1600 steps")
     lost, taken = map(float, re.search(r"lost ([\d.]+), taken by viscosity ([\d.]+)", printed).groups())
     assert abs(lost - taken) < 0.02 * lost
 

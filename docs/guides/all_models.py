@@ -11,7 +11,7 @@ import numpy as np
 
 import sciml
 from sciml import models, verify
-from sciml.solvers import ETDRK4, Rodas5P
+from sciml.solvers import ETDRK, Rodas5P
 from sciml.spatial import Dirichlet, Grid, Neumann, Outflow, Periodic, gaussian_random_field
 
 matplotlib.use("Agg")  # pictures go to files; no screen is needed
@@ -152,16 +152,16 @@ def models_lines():
     kdv = models.KortewegDeVries(points=256, length=40.0)
     x = kdv.x()
     two = 2 / jnp.cosh(x - 8) ** 2 + 0.5 / jnp.cosh(0.5 * (x - 20)) ** 2  # the fast one overtakes
-    ys = draw(kdv, two, (0, 40), 6.0, solver=ETDRK4(), dt=0.005)
+    ys = draw(kdv, two, (0, 40), 6.0, solver=ETDRK(order=4), dt=0.005)
     print(f"KortewegDeVries keeps its momentum to {abs(float(kdv.momentum(ys[-1]) / kdv.momentum(ys[0]) - 1)):.0e}")
     flame = models.KuramotoSivashinsky(points=128, length=32 * np.pi)
     x = flame.x()
     u0 = jnp.cos(x / 16) * (1 + jnp.sin(x / 16))
-    draw(flame, u0, (0, 32 * np.pi), 150.0, solver=ETDRK4(), dt=0.25)
+    draw(flame, u0, (0, 32 * np.pi), 150.0, solver=ETDRK(order=4), dt=0.25)
     pulse = models.NonlinearSchroedinger(shape=(256,), length=40.0)
     x = jnp.arange(256) * 40.0 / 256 - 20
     psi = jnp.exp(1j * x) / jnp.cosh(x + 6) + jnp.exp(-1j * x) / jnp.cosh(x - 6)
-    draw(pulse, psi, (-20, 20), 12.0, part=jnp.abs, solver=ETDRK4(), dt=0.02)
+    draw(pulse, psi, (-20, 20), 12.0, part=jnp.abs, solver=ETDRK(order=4), dt=0.02)
     return figure
 
 
@@ -188,10 +188,10 @@ def models_planes():
     image(next(axes), now, (0, 1200, 0, 1200), "Acoustic, with PointSources of a Ricker", vmax=0.3 * now.max())
     waves = models.GinzburgLandau(shape=(96, 96), length=75.0)
     parts = 0.1 * jax.random.normal(key, (2, 96, 96))
-    sol = sciml.solve(waves, parts[0] + 1j * parts[1], t0=0.0, t1=80.0, dt=0.1, solver=ETDRK4())
+    sol = sciml.solve(waves, parts[0] + 1j * parts[1], t0=0.0, t1=80.0, dt=0.1, solver=ETDRK(order=4))
     image(next(axes), jnp.angle(sol.ys[-1]).T, (0, 75, 0, 75), "GinzburgLandau: the phase", "twilight")
     front = models.IntegralKuramotoSivashinsky(shape=(96, 96), length=60.0)
-    sol = sciml.solve(front, 0.1 * parts[0], t0=0.0, t1=80.0, dt=0.1, solver=ETDRK4())
+    sol = sciml.solve(front, 0.1 * parts[0], t0=0.0, t1=80.0, dt=0.1, solver=ETDRK(order=4))
     image(next(axes), (sol.ys[-1] - sol.ys[-1].mean()).T, (0, 60, 0, 60), "IntegralKuramotoSivashinsky")
     square = Grid((96, 96), 0.0, 2 * np.pi)
     flow = models.Vorticity(square, viscosity=5e-3, forcing=models.kolmogorov_forcing(square, waves=4))

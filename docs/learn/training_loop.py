@@ -156,7 +156,7 @@ def update(gradient, memory, params):
     return optax.apply_updates(params, change), memory
 
 
-traced = sciml.inspect.jaxpr(update, gradient, start[1], params)
+traced = jax.make_jaxpr(update)(gradient, start[1], params)
 entry = sciml.inspect.hlo(update, gradient, start[1], params).split("ENTRY")[1]
 fusions = entry.count(" fusion(")
 print(

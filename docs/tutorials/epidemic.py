@@ -69,7 +69,7 @@ def print_table(name: str, models: dict) -> None:
         print(f"  {name}: {quantity:<8} {here}, published {mean:.2f} +- {deviation:.2f}")
 
 
-def chains(near: inference.LaplaceApproximation) -> inference.Draws | None:
+def chains(near) -> inference.Draws | None:
     """Four chains, where the sampler is installed."""
     start = near.sample(jax.random.key(1), 4)
     try:
@@ -79,7 +79,7 @@ def chains(near: inference.LaplaceApproximation) -> inference.Draws | None:
         return None
 
 
-def draw(density: inference.LogDensity, near: inference.LaplaceApproximation, positions: dict, path: pathlib.Path):
+def draw(density: inference.LogDensity, near, positions: dict, path: pathlib.Path):
     """Counts with bands of what is expected of them, the rates, and the reproduction number."""
     figure, (left, middle, right) = plt.subplots(
         1, 3, figsize=(13, 3.8), layout="constrained", width_ratios=(1.5, 1, 1)

@@ -24,7 +24,7 @@ PUBLISHED = -138.22200  # the log-likelihood at the published parameters
 COLOURS = {"pSTAT5A_rel": "#0072B2", "pSTAT5B_rel": "#D55E00", "rSTAT5A_rel": "#009E73"}
 
 
-def draw(problem: sciml.petab.PEtabProblem, found: sciml.petab.PEtabFit, path: pathlib.Path) -> None:
+def draw(problem: sciml.petab.PEtabProblem, found, path: pathlib.Path) -> None:
     """The waterfall, the data with what the model says, and where the best starts agree."""
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
     found.plot(ax=left, title="where the starts ended")

@@ -12,7 +12,6 @@ What most programs need, and the packages that hold the rest.
 - `simulate` a long run, in segments that go to disk.
 - `steady_state`: where a model is at rest; `solve_bvp`: where something is known at both ends.
 - `fit` a model to data.
-- `Progress`: what `progress=` of long work is called with.
 - `checkpointed_scan`: any loop, with the memory of its gradient chosen.
 - `models`: vector fields; `AbstractModel` and `parameter` to write your own.
 - `spatial`: grids, boundary conditions and operators on fields.
@@ -54,7 +53,6 @@ from ._interfaces._reactions import AbstractReactions as AbstractReactions, Reac
 from ._interfaces._stochastic import AbstractStochastic as AbstractStochastic, Stochastic as Stochastic
 from ._jax._checkpointed_scan import checkpointed_scan as checkpointed_scan
 from ._parameters import parameter as parameter, with_dtype as with_dtype
-from ._progress import Progress as Progress
 from ._status import SolveError as SolveError, Status as Status
 
 if TYPE_CHECKING:

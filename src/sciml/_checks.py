@@ -3,7 +3,7 @@
 import decimal
 import inspect
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import equinox as eqx
@@ -390,3 +390,14 @@ def check_count(value: Any, name: str, where: str) -> int:
     if value <= 0:
         raise ValueError(f"`{where}({name}=...)` must be a positive integer, but is {value}.")
     return int(value)
+
+
+def check_order(order: Any, allowed: Collection[int], name: str) -> int:
+    """Returns an order of accuracy, the argument `order` of `name`.
+
+    Raises:
+        ValueError: If it is not one of those allowed.
+    """
+    if order not in allowed:
+        raise ValueError(f"`{name}(order=...)` must be one of {', '.join(map(str, allowed))}, but is {order!r}.")
+    return int(order)

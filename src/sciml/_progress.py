@@ -28,7 +28,7 @@ class Progress(NamedTuple):
         import numpy as np
         import sciml
 
-        def report(progress: sciml.Progress):
+        def report(progress):
             print(f"{progress.done} of {progress.total} after {progress.seconds:.0f} s, {progress.failed} failed")
 
         sciml.parallel.sweep(lambda x: x**2, np.arange(4.0), block=2, progress=report)
@@ -68,7 +68,7 @@ def check_progress(progress: Any, *, where: str) -> None:
     """Raises where `progress` is neither a bool nor callable."""
     if not isinstance(progress, bool) and not callable(progress):
         raise TypeError(
-            f"`{where}`: `progress` must be True, False or a function of a `sciml.Progress`, got "
+            f"`{where}`: `progress` must be True, False or a function of one argument, the progress, got "
             f"{type(progress).__name__}."
         )
 

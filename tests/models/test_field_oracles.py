@@ -357,7 +357,7 @@ def test_the_speeds_of_fronts_of_fisher():
 
     def speeds(start, times):
         ys = sciml.solve(model, start, t0=0.0, t1=times[-1], dt=dt, saveat=times, solver=diffrax.Tsit5()).ys
-        return np.diff(jax.vmap(lambda u: verify.front_position(x, u))(ys)) / np.diff(times)
+        return np.diff(jax.vmap(lambda u: verify.reference("front_position", x, u))(ys)) / np.diff(times)
 
     exact = speeds(verify.reference("fisher_kpp_front", x - 10, 0.0), np.linspace(10.0, 30.0, 3))
     np.testing.assert_allclose(exact, 5 / 6**0.5, rtol=5e-4)

@@ -10,7 +10,8 @@ import pytest
 
 from sciml import models, with_dtype
 from sciml.models.neural import NeuralODE, NeuralSDE
-from sciml.models.sparse import Polynomials, SparseModel
+from sciml.models.sparse import Polynomials
+from sciml.models.sparse._sparse_model import SparseModel
 from tests.registry_neural import CASES
 
 SIZES = dict(size=2, width=4, depth=1, scale=[1.0, 30.0])

@@ -9,7 +9,7 @@ import pytest
 import sciml
 from sciml import models, verify
 from sciml.models import BodyForce, Buoyancy, Carried, ImplicitFriction, IncompressibleFlow, NavierStokes3D, Obstacle
-from sciml.solvers import ARS222, SSPRK33
+from sciml.solvers import ARS, SSPRK33
 from sciml.spatial import (
     Dirichlet,
     Extrapolate,
@@ -114,7 +114,7 @@ def test_a_plate_that_starts_to_move_by_an_implicit_method():
     grid = Grid((4, 32))
     flow = IncompressibleFlow(grid, {"x": Periodic(), "y-": NoSlip(), "y+": NoSlip((1.0, 0.0))}, viscosity=1.0)
     start = flow.start(lambda x, y: (verify.reference("couette", y, 0.02) + 0 * x, 0.0))
-    end = last(sciml.solve(ImplicitFriction(flow), start, t0=0.02, t1=0.12, dt=0.005, solver=ARS222()).ys)
+    end = last(sciml.solve(ImplicitFriction(flow), start, t0=0.02, t1=0.12, dt=0.005, solver=ARS(order=2)).ys)
     assert largest(end.velocity[0] - verify.reference("couette", grid.centers[1], 0.12)) < 1e-3
     assert largest(flow.divergence(end)) < 1e-13
 
@@ -238,7 +238,7 @@ def test_steps_follow_the_flow_and_members_are_as_alone():
 
     def end(speed, implicit):
         flow = IncompressibleFlow(grid, {**CAVITY, "y+": NoSlip((speed, 0.0))}, viscosity=0.05)
-        model, solver = (ImplicitFriction(flow), ARS222()) if implicit else (flow, SSPRK33())
+        model, solver = (ImplicitFriction(flow), ARS(order=2)) if implicit else (flow, SSPRK33())
         sol = sciml.solve(model, flow.start(), t0=0.0, t1=0.5, cfl=0.5, solver=solver, max_steps=64)
         return flow.energy(last(sol.ys), t=0.5), sol.stats.accepted
 

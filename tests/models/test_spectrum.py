@@ -10,6 +10,7 @@ import sciml
 from sciml import models, solvers
 from sciml.solvers.control._stability import says_spectrum, spectrum_of
 from sciml.spatial import Dirichlet, Grid, Neumann, Periodic
+from tests import families
 from tests.registry_fields import CASES
 from tests.registry_pdes import CASES as ALL
 
@@ -76,7 +77,7 @@ def test_intervals_of_explicit_methods(name, real, imaginary):
 
 def test_intervals_of_structured_methods():
     """Verlet's by a spring that swings and one that does not; the stabilised ones by many steps at their limit."""
-    for method, limit in ((solvers.VelocityVerlet, 2.0), (solvers.Yoshida4, 1.5734)):
+    for method, limit in ((solvers.VelocityVerlet, 2.0), (families.Yoshida4, 1.5734)):
         assert abs(solvers.stability(method()).imaginary - limit) < 1e-4
 
         @jax.jit
@@ -94,7 +95,7 @@ def test_intervals_of_structured_methods():
         solver = method(spectral_radius=reach, max_stages=9)
         sol = sciml.solve(decay, jnp.ones(50), t0=0.0, t1=40.0, dt=1.0, args=rates, solver=solver)
         assert jnp.max(jnp.abs(sol.ys)) <= 1.0
-    for solver in (solvers.ETDRK4(), solvers.CrankNicolson(), solvers.ARK324(), diffrax.Kvaerno5()):
+    for solver in (solvers.ETDRK(order=4), solvers.CrankNicolson(), solvers.ARK(order=3), diffrax.Kvaerno5()):
         assert solvers.stability(solver) is None
 
 

@@ -35,7 +35,7 @@ def test_levels_of_the_harmonic_oscillator(sides):
 def test_a_level_turns_with_its_energy():
     problem = verify.problem("schroedinger_level", 2)
     sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=2.0, dt=0.01)
-    assert sol.solver == "ETDRK4" and float(problem.error(sol.ys[-1])) < 1e-6
+    assert sol.solver == "ETDRK(order=4)" and float(problem.error(sol.ys[-1])) < 1e-6
     overlap = jnp.sum(jnp.conj(problem.y0) * sol.ys[-1]) * GRID.spacing[0]
     np.testing.assert_allclose(-jnp.angle(overlap) % (2 * np.pi), 2.5 * 2.0, atol=1e-7)
     mass, energy = problem.model.mass, problem.model.energy

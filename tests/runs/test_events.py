@@ -75,4 +75,4 @@ def test_what_has_no_events():
     with pytest.raises(ValueError, match="there are none"):
         simulate(jnp.ones(2), events=None, max_events=3)
     with pytest.raises(TypeError, match="needs a model with a diagonal linear part"):
-        simulate(jnp.ones(2), solver=sciml.solvers.ETDRK4())
+        simulate(jnp.ones(2), solver=sciml.solvers.ETDRK(order=4))

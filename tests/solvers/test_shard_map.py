@@ -103,7 +103,7 @@ def test_direct_adjoint(kind, mesh):
 
 ITERATIVE = lx.GMRES(rtol=1e-9, atol=1e-9)
 IMPLICIT = {
-    "midpoint": (sciml.solvers.ImplicitMidpoint(), sciml.adjoints.Direct()),
+    "midpoint": (sciml.solvers.GaussLegendre(order=2), sciml.adjoints.Direct()),
     "radau": (sciml.solvers.Radau5(), sciml.adjoints.Direct()),
     "bdf": (sciml.solvers.BDF(), sciml.adjoints.Direct()),
     "bdf-gmres-direct": (sciml.solvers.BDF(linear_solver=ITERATIVE), sciml.adjoints.Direct()),

@@ -14,7 +14,7 @@ from sciml.spatial import (
     NoSlip,
     Periodic,
     PressureOutlet,
-    StaggeredDivergence,
+    StaggeredGradient,
     VelocityInlet,
 )
 from sciml.spatial.staggered._friction import friction
@@ -141,7 +141,7 @@ def test_orders_of_transport_and_rates_of_sides():
     def run(force):
         acceleration, _ = Projection(velocity).accelerate(force, t=3.0, args=0.5)
         faces = velocity.face_rates(acceleration, t=3.0, args=0.5)
-        return faces, StaggeredDivergence(GRID, velocity.pressure)(faces)
+        return faces, StaggeredGradient(GRID, velocity.pressure).divergence(faces)
 
     faces, divergence = run(normal(velocity, 4))
     assert jnp.allclose(faces[0][0], 3.0)  # the rate of t**2 / 2

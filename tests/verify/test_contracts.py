@@ -76,10 +76,10 @@ def swinging():
         (diffrax.Heun(), {}),
         (ADAPTIVE, {}),
         (solvers.Rosenbrock23(), {"steps": (64, 128, 256)}),
-        (solvers.ETDRK2(), {"problem": damped}),
+        (solvers.ETDRK(order=2), {"problem": damped}),
         (solvers.VelocityVerlet(), {"problem": swinging}),
         (solvers.SSPRK43(), {"order": 3}),
-        (solvers.Williamson3(), {"order": 3}),
+        (solvers.LowStorage(order=3), {"order": 3}),
     ],
     ids=["Heun", "several steps", "Rosenbrock23", "ETDRK2", "VelocityVerlet", "SSPRK43", "Williamson3"],
 )

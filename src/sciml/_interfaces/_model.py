@@ -67,7 +67,7 @@ class AbstractSemilinear(AbstractModel):
     r"""A model with a diagonal linear part in some modes, $\dot{\hat y} = L \hat y + N(t, \hat y)$.
 
     The modes $\hat y$ are coefficients of the state, such as those of a Fourier series. Exponential methods
-    (`sciml.solvers.ETDRK4`) take $L$ exactly, however stiff it is, and stay in the modes from the first
+    (`sciml.solvers.ETDRK`) take $L$ exactly, however stiff it is, and stay in the modes from the first
     step to the last: a transform of every step would cost as much as half an evaluation of $N$.
 
     Example:
@@ -91,7 +91,7 @@ class AbstractSemilinear(AbstractModel):
                 return jnp.zeros_like(modes)
 
         model = Diffusion(jnp.array([1.0, 1e3]))
-        sol = sciml.solve(model, jnp.ones(2), t0=0.0, t1=1.0, dt=0.5, solver=sciml.solvers.ETDRK4())
+        sol = sciml.solve(model, jnp.ones(2), t0=0.0, t1=1.0, dt=0.5, solver=sciml.solvers.ETDRK(order=4))
         assert jnp.allclose(sol.ys[-1], jnp.exp(-model.rates))
         ```
     """
@@ -122,7 +122,7 @@ class AbstractSemilinear(AbstractModel):
 class AbstractSplit(AbstractModel):
     r"""A model with a stiff linear part, $\dot y = A y + N(t, y)$, in which one can solve.
 
-    Implicit-explicit methods (`sciml.solvers.ARK324`) take $A$ implicitly and $N$ explicitly. They need $A y$ and
+    Implicit-explicit methods (`sciml.solvers.ARK`) take $A$ implicitly and $N$ explicitly. They need $A y$ and
     solutions of $(1 - \tau A) y = r$, which a model gives by whatever is fastest: a transform, a banded solve,
     multigrid. By default `solve_shifted` factorises $1 - \tau A$ as a dense matrix.
 
@@ -144,7 +144,7 @@ class AbstractSplit(AbstractModel):
                 return right / (1 + shift * self.rates)
 
         model = Reaction(jnp.array([1.0, 1e5]))
-        sol = sciml.solve(model, jnp.ones(2), t0=0.0, t1=1.0, dt=0.01, solver=sciml.solvers.ARK324())
+        sol = sciml.solve(model, jnp.ones(2), t0=0.0, t1=1.0, dt=0.01, solver=sciml.solvers.ARK(order=3))
         assert abs(float(sol.ys[-1, 0]) - 0.5) < 1e-5  # y' = -y**2
         ```
     """

@@ -9,7 +9,6 @@
 - `profile_likelihood`: intervals by fitting all other parameters again. `identifiability`: what data do not determine.
 - `information_criteria`, `residual_diagnostics`: is a model worth its parameters, and is what it leaves over noise.
 - `sobol_indices`: which parameters a result's variance comes from. `morris_effects`: on which it depends at all.
-- `LaplaceApproximation`: what `LogDensity.laplace` returns.
 """
 
 from ._criteria import information_criteria as information_criteria
@@ -17,7 +16,6 @@ from ._diagnostics import residual_diagnostics as residual_diagnostics
 from ._draws import Draws as Draws
 from ._hierarchical import hierarchical as hierarchical
 from ._identifiability import identifiability as identifiability
-from ._laplace import LaplaceApproximation as LaplaceApproximation
 from ._log_density import LogDensity as LogDensity, log_density as log_density
 from ._nuts import nuts as nuts
 from ._profile import profile_likelihood as profile_likelihood

@@ -54,8 +54,15 @@ class ResidualDiagnostics(eqx.Module):
         return "\n".join([*rows, *doubts])
 
     def plot(self, **options: Any) -> Any:
-        """Draws the residuals, see `sciml.plot.residuals`."""
-        from ..plot import residuals
+        """Draws the residuals over time, their correlations by lag, and their quantiles beside normal ones.
+
+        Args:
+            options: `title`, and `label`: the name of the axis of time, with its unit.
+
+        Returns:
+            The three `matplotlib.axes.Axes`, of a new figure.
+        """
+        from ..plot._errors import residuals
 
         return residuals(self, **options)
 

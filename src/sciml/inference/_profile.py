@@ -67,8 +67,15 @@ class ProfileLikelihood(eqx.Module):
         return "\n".join(lines)
 
     def plot(self, **options: Any) -> Any:
-        """Draws the profiles, see `sciml.plot.profiles`."""
-        from ..plot import profiles
+        """Draws the deviance along each parameter, the threshold, and the interval, which ends with an arrow if open.
+
+        Args:
+            options: `title`, and `columns`: the most panels side by side, four by default.
+
+        Returns:
+            The `matplotlib.axes.Axes` of the parameters, shape `(k,)`, of a new figure.
+        """
+        from ..plot._parameters import profiles
 
         return profiles(self, **options)
 

@@ -7,7 +7,6 @@ where the answer needs it; `report` and `first_nan` alone run it.
 
 - `report`: all of it at once, with what is wrong in words and what to do; `diff` of two reports.
 - `first_nan`: where the first number that is not finite comes from, forwards or in a gradient.
-- `jaxpr`: the function as JAX traced it.
 - `hlo`: the program handed to the compiler, or the one the compiler made of it.
 - `loops`: the loops of the compiled program and the operations one iteration runs.
 - `collectives`: the operations that make devices wait for each other, and whether they are inside a loop.
@@ -24,6 +23,9 @@ where the answer needs it; `report` and `first_nan` alone run it.
 - `environment` alone takes no callable: versions, devices, settings, and small programs run to see what XLA does wrong.
 """
 
+from typing import TYPE_CHECKING
+
+from .. import _former_names as _former_names
 from .._choices import choose as choose
 from ._adjoint_memory import adjoint_memory as adjoint_memory
 from ._compiled import collectives as collectives, cost as cost, loops as loops, memory as memory
@@ -32,10 +34,13 @@ from ._fallbacks import fallbacks as fallbacks
 from ._first_nan import first_nan as first_nan
 from ._horizon import horizon as horizon
 from ._jacobian import jacobian as jacobian
-from ._lower import hlo as hlo, jaxpr as jaxpr
+from ._lower import hlo as hlo
 from ._lyapunov import lyapunov_exponents as lyapunov_exponents
 from ._make_report import report as report
 from ._rates import rates as rates
-from ._report import Report as Report, diff as diff
+from ._report import diff as diff
 from ._retraces import retraces as retraces
 from ._sharding import sharding as sharding
+
+if not TYPE_CHECKING:  # a type checker would believe that there is every name
+    __getattr__ = _former_names.knows_former_names(__name__)

@@ -14,7 +14,7 @@ Delays
 Chemistry
     `Brusselator`, `HIRES`, `Oregonator`, `Robertson`, `Schnakenberg`
     `Brusselator`, `HIRES`, `Oregonator`, `Robertson`; any other as a `ReactionNetwork`, of text, matrices or a file,
-    with `Arrhenius` rates; `read_sbml`: what others wrote in SBML, as an `SBMLModel`
+    with `Arrhenius` rates; `read_sbml`: what others wrote in SBML
 Mechanics
     `HarmonicOscillator`, `Kepler`, `Pendulum`, `RestrictedThreeBody`, `VanDerPol`,
     `VanDerPolScaled`
@@ -35,7 +35,7 @@ Fields: partial differential equations, on a grid of `sciml.spatial`
     Those with diffusion are `sciml.AbstractSplit`s. Sources of sound: `PointSources` of a `Ricker` or a `Sampled`
     signal
 Waves, on staggered grids with absorbing layers
-    `Maxwell`, in media such as `Drude`, `Lorentz` and `Debye`; `ElasticWave`; both of `WaveFields`, driven by
+    `Maxwell`, in media such as `Drude`, `Lorentz` and `Debye`; `ElasticWave`; both driven by
     `FieldSource`s. Of one frequency: `TimeHarmonicWave`. See `Acoustic` for sound
 Conservation laws, by finite volumes, with shocks
     `CompressibleNavierStokes`, `Euler`, `ShallowWater`; `InviscidBurgers`, `Traffic`, `Transport`
@@ -122,7 +122,7 @@ from .flows._shallow_water import ShallowWater as ShallowWater
 from .flows._vorticity import Vorticity as Vorticity, kolmogorov_forcing as kolmogorov_forcing
 from .networks._arrhenius import Arrhenius as Arrhenius
 from .networks._reaction_network import ReactionNetwork as ReactionNetwork
-from .networks._sbml_model import SBMLModel as SBMLModel, read_sbml as read_sbml
+from .networks._sbml_model import read_sbml as read_sbml
 from .ode._excitable import (
     FitzHughNagumo as FitzHughNagumo,
     IntegrateAndFire as IntegrateAndFire,
@@ -168,7 +168,6 @@ from .waves._elastic_wave import ElasticWave as ElasticWave
 from .waves._field_source import FieldSource as FieldSource
 from .waves._maxwell import Maxwell as Maxwell
 from .waves._signals import PointSources as PointSources, Ricker as Ricker, Sampled as Sampled
-from .waves._staggered_fields import WaveFields as WaveFields
 from .waves._time_harmonic import TimeHarmonicWave as TimeHarmonicWave
 from .waves._wave import KleinGordon as KleinGordon, Wave as Wave
 

@@ -2,8 +2,7 @@
 
 - `read_petab`: a problem from its files; returns a `PEtabProblem`.
 - `PEtabProblem`: its likelihood and posterior as functions of the estimated parameters, that can be differentiated and
-  batched; a `LogDensity` for samplers; a fit from many starts, which is a `PEtabFit`.
+  batched; a `LogDensity` for samplers; a fit from many starts.
 """
 
-from ._fit import PEtabFit as PEtabFit
 from ._problem import PEtabProblem as PEtabProblem, read_petab as read_petab

@@ -12,7 +12,6 @@ left out, never connected across.
 - `surface`: a quantity over a grid of two parameters.
 - `order`: errors against step sizes, with the observed order.
 - `waterfall`: where many starts of a fit ended.
-- `profiles`: profiles of a likelihood with intervals. `residuals`: whether what a fit leaves over is noise.
 
 Of solutions on a `sciml.spatial.Grid`:
 
@@ -30,8 +29,8 @@ from typing import TYPE_CHECKING
 
 from .. import _former_names as _former_names
 from ._animate import animate as animate
-from ._errors import order as order, residuals as residuals
-from ._parameters import profiles as profiles, surface as surface, waterfall as waterfall
+from ._errors import order as order
+from ._parameters import surface as surface, waterfall as waterfall
 from ._phase import phase as phase, quiver as quiver
 from ._pictures import field as field, frames as frames, slices as slices, space_time as space_time
 from ._trajectory import bands as bands, rows as rows, trajectory as trajectory

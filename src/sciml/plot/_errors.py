@@ -73,7 +73,7 @@ def order(steps: Any, errors: Any, *, ax: Any = None, expected: int | float | No
 
 
 def residuals(diagnostics: Any, *, title: str | None = None, label: str = "t") -> np.ndarray:
-    """Draw residuals over time, their correlations by lag, and their quantiles beside normal ones.
+    """Draws residuals over time, their correlations by lag, and their quantiles beside normal ones.
 
     Correlations within the band are what independent residuals have in 95 of 100 cases, and normal residuals lie along
     the line.
@@ -92,10 +92,10 @@ def residuals(diagnostics: Any, *, title: str | None = None, label: str = "t") -
     Example:
         ```python
         import jax
-        from sciml import inference, plot
+        from sciml import inference
 
         noise = jax.random.normal(jax.random.key(0), (50,))
-        axes = plot.residuals(inference.residual_diagnostics(noise), title="noise")
+        axes = inference.residual_diagnostics(noise).plot(title="noise")
         assert len(axes) == 3
         ```
     """

@@ -113,7 +113,7 @@ _DECADES = 30.0
 
 
 def profiles(profile: Any, *, columns: int = 4, title: str | None = None) -> np.ndarray:
-    """Draw the deviance along each parameter with all others fitted again, the threshold and the interval.
+    """Draws the deviance along each parameter with all others fitted again, the threshold and the interval.
 
     A profile that stays below the threshold on a side leaves its parameter open there: its interval ends with an arrow.
 
@@ -131,14 +131,14 @@ def profiles(profile: Any, *, columns: int = 4, title: str | None = None) -> np.
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml import inference, plot
+        from sciml import inference
         from sciml.training import Positive
 
         model = {"rate": jnp.array(2.0)}
         priors = [(lambda m: m["rate"], inference.Improper(Positive()))]
         counts = jnp.array([3.0, 1.0, 4.0])
         density = inference.log_density(model, lambda m: inference.PoissonCounts(m["rate"]), counts, priors)
-        axes = plot.profiles(inference.profile_likelihood(density))
+        axes = inference.profile_likelihood(density).plot()
         assert axes[0].get_xlabel() == "rate"
         ```
     """

@@ -169,7 +169,7 @@ def iterate(
         checkpoints: Where checkpoints go, if not beside the frames.
         segment_steps: The most steps between two looks of the host; by default few thousand for small states, fewer for
             large ones.
-        progress: Whether to show a bar with the time left, or a function to call with a `sciml.Progress` after every
+        progress: Whether to show a bar with the time left, or a function to call with a `Progress` after every
             segment.
         throw: Whether to raise an error at the end if the run failed.
 

@@ -249,7 +249,7 @@ def simulate(
         impl: What runs the steps, as for `solve`: here models that are stencils have kernels, with fixed steps and one
             member, and all else runs by XLA.
         interpret: Whether the kernel of `impl="pallas"` runs in JAX's interpreter.
-        progress: Whether to show a bar with the time left, or a function to call with a `sciml.Progress` after every
+        progress: Whether to show a bar with the time left, or a function to call with a `Progress` after every
             segment, which counts the model's time since `t0`.
         throw: Whether to raise an error at the end if the run, or a member, failed.
 

@@ -8,17 +8,17 @@
 - `ESDIRK`: the methods of Kvaerno and of Kennedy and Carpenter, diffrax's, with a mass matrix.
 - `BlockJacobi`, `ILU0`, `ShiftedInverse`: what helps an iteration for the linear systems of implicit methods.
 - `Switching`: explicit while the equation is not stiff, implicit while it is.
-- `ETD1`, `ETDRK2`, `ETDRK3`, `ETDRK4`, `Krogstad4`: exponential methods for a stiff diagonal linear part.
-- `EXPRB32`, `EXPRB43`: exponential methods for any equation, with the Jacobian at the start of each step.
-- `CrankNicolson`, `ARS222`, `ARS443`, `ARK324`, `ARK436`: implicit in a stiff linear part, explicit in the rest.
-- `RKC2`, `RKL2`, `ROCK2`, `ROCK4`: explicit methods for diffusion, with as many stages as that takes.
+- `ETDRK`, `Krogstad4`: exponential methods for a stiff diagonal linear part.
+- `EXPRB`: exponential methods for any equation, with the Jacobian at the start of each step.
+- `CrankNicolson`, `ARS`, `ARK`: implicit in a stiff linear part, explicit in the rest.
+- `RKC2`, `RKL2`, `ROCK`: explicit methods for diffusion, with as many stages as that takes.
 - `Vern6`, `Vern7`, `Vern8`, `Vern9`: explicit methods of high order, for tight tolerances.
 - `SSPRK33`, `SSPRK43`, `SSPRK104`: explicit methods that preserve strong stability, for advection with limiters.
-- `Williamson3`, `CarpenterKennedy54`: explicit methods that keep two arrays of the size of the state.
-- `VelocityVerlet`, `Yoshida4`, `Yoshida6`, `Yoshida8`: symplectic methods for equations of second order.
+- `LowStorage`: explicit methods that keep two arrays of the size of the state.
+- `VelocityVerlet`, `Yoshida`: symplectic methods for equations of second order.
 - `Leapfrog`: a symplectic method for two halves that drive each other, as fields of waves do.
-- `Nystrom4`, `Nystrom6`, `Nystrom8`: explicit methods for equations of second order, with error control.
-- `ImplicitMidpoint`, `GaussLegendre4`, `GaussLegendre6`: symplectic methods for every Hamiltonian.
+- `Nystrom`: explicit methods for equations of second order, with error control.
+- `GaussLegendre`: symplectic methods for every Hamiltonian.
 - `SRIW1`, `PlatenWeak2`, `TamedEuler`, `BAOAB`: methods for equations with noise, beside those of diffrax.
 - `DriftImplicitEuler`, `DriftImplicitMilstein`, `SemiImplicitEuler`, `StochasticETD1`: methods for stiff equations with
   noise.
@@ -38,46 +38,25 @@ from .linear._preconditioners import ILU0 as ILU0, BlockJacobi as BlockJacobi, S
 from .methods._capabilities import Traits as Traits
 from .methods._stepper import AbstractStepper as AbstractStepper, Step as Step
 from .methods.around._switching import Switching as Switching
-from .methods.explicit._low_storage import CarpenterKennedy54 as CarpenterKennedy54, Williamson3 as Williamson3
+from .methods.explicit._low_storage import LowStorage as LowStorage
 from .methods.explicit._rkc import RKC2 as RKC2, RKL2 as RKL2
-from .methods.explicit._rock import ROCK2 as ROCK2, ROCK4 as ROCK4
+from .methods.explicit._rock import ROCK as ROCK
 from .methods.explicit._ssp import SSPRK33 as SSPRK33, SSPRK43 as SSPRK43, SSPRK104 as SSPRK104
 from .methods.explicit._verner import Vern6 as Vern6, Vern7 as Vern7, Vern8 as Vern8, Vern9 as Vern9
 from .methods.implicit._bdf import BDF as BDF
 from .methods.implicit._esdirk import ESDIRK as ESDIRK
-from .methods.implicit._gauss import (
-    GaussLegendre4 as GaussLegendre4,
-    GaussLegendre6 as GaussLegendre6,
-    ImplicitMidpoint as ImplicitMidpoint,
-)
+from .methods.implicit._gauss import GaussLegendre as GaussLegendre
 from .methods.implicit._radau import Radau5 as Radau5
 from .methods.implicit._rodas5p import Rodas5P as Rodas5P
 from .methods.implicit._rosenbrock23 import Rosenbrock23 as Rosenbrock23
 from .methods.jumps._gillespie import Gillespie as Gillespie
 from .methods.jumps._tau_leaping import TauLeaping as TauLeaping
 from .methods.mechanical._leapfrog import Leapfrog as Leapfrog
-from .methods.mechanical._nystrom import Nystrom4 as Nystrom4, Nystrom6 as Nystrom6, Nystrom8 as Nystrom8
-from .methods.mechanical._verlet import (
-    VelocityVerlet as VelocityVerlet,
-    Yoshida4 as Yoshida4,
-    Yoshida6 as Yoshida6,
-    Yoshida8 as Yoshida8,
-)
-from .methods.split._etdrk import (
-    ETD1 as ETD1,
-    ETDRK2 as ETDRK2,
-    ETDRK3 as ETDRK3,
-    ETDRK4 as ETDRK4,
-    Krogstad4 as Krogstad4,
-)
-from .methods.split._exponential_rosenbrock import EXPRB32 as EXPRB32, EXPRB43 as EXPRB43
-from .methods.split._imex import (
-    ARK324 as ARK324,
-    ARK436 as ARK436,
-    ARS222 as ARS222,
-    ARS443 as ARS443,
-    CrankNicolson as CrankNicolson,
-)
+from .methods.mechanical._nystrom import Nystrom as Nystrom
+from .methods.mechanical._verlet import VelocityVerlet as VelocityVerlet, Yoshida as Yoshida
+from .methods.split._etdrk import ETDRK as ETDRK, Krogstad4 as Krogstad4
+from .methods.split._exponential_rosenbrock import EXPRB as EXPRB
+from .methods.split._imex import ARK as ARK, ARS as ARS, CrankNicolson as CrankNicolson
 from .methods.stochastic._baoab import BAOAB as BAOAB
 from .methods.stochastic._drift_implicit import (
     DriftImplicitEuler as DriftImplicitEuler,

@@ -32,8 +32,8 @@ from .methods.around._projection import Projected, check_invariants
 from .methods.explicit._ssp import SSPRK33
 from .methods.mechanical._leapfrog import Leapfrog
 from .methods.mechanical._verlet import VelocityVerlet
-from .methods.split._etdrk import ETDRK4, AbstractExponentialSolver
-from .methods.split._imex import ARK324, AbstractAdditiveSolver
+from .methods.split._etdrk import ETDRK, AbstractExponentialSolver
+from .methods.split._imex import ARK, AbstractAdditiveSolver
 from .methods.stochastic._abstract import AbstractStochasticStepper
 
 DEFAULT_MAX_STEPS = 2**14
@@ -330,9 +330,9 @@ def no_error(request: Request, stepper: AbstractStepper) -> str:
     solver, dt, given = request.solver, request.dt, request.names_error_control
     other = "diffrax.Tsit5()"
     if isinstance(solver, AbstractAdditiveSolver):
-        other = "sciml.solvers.ARK324()"
+        other = "sciml.solvers.ARK(order=3)"
     elif isinstance(solver, AbstractExponentialSolver):
-        other = "sciml.solvers.ETDRK4()"
+        other = "sciml.solvers.ETDRK(order=4)"
     elif isinstance(stepper, AbstractStochasticStepper):
         other = "diffrax.SPaRK()"
     leave = f"leave out {' and '.join(f'`{name}`' for name in given)}" if given else ""
@@ -395,9 +395,9 @@ def default_solver(model: Any, request: Request, y0: PyTree) -> Any:
     if isinstance(model, AbstractConservationLaw):
         return SSPRK33()
     if isinstance(model, AbstractSemilinear):
-        return ETDRK4()
+        return ETDRK(order=4)
     if isinstance(model, AbstractSplit):
-        return ARK324()
+        return ARK(order=3)
     if isinstance(model, AbstractSecondOrder) and request.fixed_steps:
         return VelocityVerlet()
     if isinstance(model, AbstractPartitioned) and request.fixed_steps:

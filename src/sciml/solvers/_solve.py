@@ -39,6 +39,7 @@ from .adjoints._checkpointed import Checkpointed
 from .events._event import GivenEvents, ModelWithEvents, read_events
 from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline
+from .methods._solver import name_of
 from .methods.around._one_exchange import with_one_exchange
 from .methods.delays._method_of_steps import DelayedFrom
 from .methods.jumps._abstract import ReactionsWithKey
@@ -123,7 +124,7 @@ def solve(
             an array of the state's shape, or a PyTree like `y0`. At least twice the dtype's precision.
         atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32, 1e-3 in float16, and 1e-4 with noise.
         solver: A diffrax solver, or an `AbstractStepper` of your own. By default it follows from the model's type, and
-            `Solution.solver` says which it was: `ETDRK4` for an `AbstractSemilinear`, `ARK324` for an `AbstractSplit`,
+            `Solution.solver` says which it was: `ETDRK` for an `AbstractSemilinear`, `ARK` for an `AbstractSplit`,
             `SSPRK33` for an `AbstractConservationLaw`, with fixed steps `VelocityVerlet` for an `AbstractSecondOrder`
             and `Leapfrog` for an `AbstractPartitioned`, otherwise `diffrax.Tsit5()`, or a method for stiff equations,
             `Rodas5P`, `BDF` where the Jacobian is large and neither blocks nor a band that is factorised, as that of a
@@ -325,7 +326,7 @@ def _solve(
         request, interval, longest = settle_step(model, y0, request, interval, limited)
     # the plan, and what changes it
     plan, times, tolerances = make_plan(y0, request, interval)
-    method = type(request.solver).__name__
+    method = name_of(request.solver)
     plan = dataclasses.replace(plan, stepper=with_one_exchange(model, plan.stepper, method))
     _check_functions_of_state(request, adjoint, y0)
     if isinstance(model, diffrax.AbstractTerm):

@@ -13,7 +13,7 @@ Finite differences
     `Laplacian`, `VariableLaplacian`, `AnisotropicLaplacian`, `Biharmonic`; `Derivative`, `Gradient`, `Divergence`,
     `Curl`; `Upwind`
 Staggered grids, for flow that cannot be compressed
-    `StaggeredGradient` and `StaggeredDivergence`; sides (`NoSlip`, `FreeSlip`, `VelocityInlet`, `PressureOutlet`); how
+    `StaggeredGradient`, with its `divergence`; sides (`NoSlip`, `FreeSlip`, `VelocityInlet`, `PressureOutlet`); how
     velocities carry fields (`Central`, `LimitedUpwind`)
 Spectral
     `Spectral` for Fourier, sine and cosine modes, `Chebyshev`
@@ -131,11 +131,7 @@ from .staggered._flow_sides import (
     PressureOutlet as PressureOutlet,
     VelocityInlet as VelocityInlet,
 )
-from .staggered._gradient import (
-    StaggeredDivergence as StaggeredDivergence,
-    StaggeredGradient as StaggeredGradient,
-    faces as faces,
-)
+from .staggered._gradient import StaggeredGradient as StaggeredGradient
 from .staggered._transport import Central as Central, LimitedUpwind as LimitedUpwind
 
 if not TYPE_CHECKING:  # a type checker would believe that there is every name

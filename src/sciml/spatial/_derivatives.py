@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Inexact
 
+from .._checks import check_order
 from .._types import Args, RealScalarLike
 from . import _weights
 from ._abstract_grid import AbstractGrid
@@ -18,7 +19,6 @@ from ._stencil import (
     AbstractStencil,
     along,
     check_boundary,
-    check_order,
     cross,
     difference,
     spectral_radius_along,

@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Inexact
 
+from .._checks import check_order
 from .._parameters import parameter
 from .._types import Args, RealScalarLike
 from . import _weights
 from ._abstract_grid import AbstractGrid
 from ._boundaries import as_boundary
-from ._stencil import ORDERS, along, box, check_boundary, check_order, cross, read, spectral_radius_along
+from ._stencil import ORDERS, along, box, check_boundary, cross, read, spectral_radius_along
 from .geometry._exchange import largest_rate
 from .geometry._flux_form import alike, between_faces, diffused
 

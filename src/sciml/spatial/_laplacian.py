@@ -7,6 +7,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Inexact
 
+from .._checks import check_order
 from .._types import Args, RealScalarLike
 from . import _weights
 from ._abstract_grid import AbstractGrid
@@ -16,7 +17,6 @@ from ._stencil import (
     AbstractStencil,
     along,
     check_boundary,
-    check_order,
     cross,
     difference,
     spectral_radius_along,

@@ -27,17 +27,6 @@ _SAMPLE = 40
 """At most so many unknowns along an axis are looked at for eigenvalues; the largest hardly depends on more."""
 
 
-def check_order(order: Any, allowed: Sequence[int], name: str) -> int:
-    """Returns the order of an operator.
-
-    Raises:
-        ValueError: If it is none of those allowed.
-    """
-    if order not in allowed:
-        raise ValueError(f"`{name}(order=...)` must be one of {', '.join(map(str, allowed))}, but is {order!r}.")
-    return int(order)
-
-
 def check_boundary(boundary: Any, width: int, accuracy: int, name: str = "", order: int | None = None) -> None:
     """Checks that a grid is large enough for an operator, where the boundary can say, and its cells alike.
 

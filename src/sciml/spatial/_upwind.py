@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Inexact
 
+from .._checks import check_order
 from .._types import Args, RealScalarLike
 from . import _weights
 from ._abstract_grid import AbstractGrid
 from ._boundaries import as_boundary
-from ._stencil import along, check_boundary, check_order, cross, read
+from ._stencil import along, check_boundary, cross, read
 
 PHASES = np.linspace(0.0, np.pi, 33)[1:]
 """Wavenumbers times spacing at which eigenvalues are looked at."""

@@ -2,14 +2,14 @@
 
 - `Fit`: what `sciml.fit` returns: the fitted model, its uncertainty, and samples from it.
 - `train`: chosen leaves of a model by any loss, over batches, with an optax optimiser.
-- `TrainingRecord`: what callbacks are called with; `CSVLog`, `TensorBoardLog` are some.
+- `CSVLog`, `TensorBoardLog`: callbacks of `train`.
 - `multiple_shooting`: trajectories as windows, for `train`.
 - `rollouts`: short predictions from what was seen, with noise and pushforward, for `train`.
 - `experiments`: records of unequal length side by side; `LatentLoss`: the loss of a latent ODE.
 - `collocate`: a field matched to the slopes of smoothed records, without a solve; `smooth` gives these slopes.
 - `sindy`: an equation of few terms that explains rates.
 - `breakeven`: after how many solves a surrogate pays, at equal error.
-- `gauss_newton_product`, `fisher_product`: curvature times a vector, without the matrix.
+- `gauss_newton_product`: curvature times a vector, without the matrix.
 - `AbstractTransform`: how a constrained parameter becomes a free one: `Positive`, `Bounded`.
 """
 
@@ -19,13 +19,12 @@ from .. import _former_names as _former_names
 from ._breakeven import breakeven as breakeven
 from ._collocate import collocate as collocate
 from ._latent_loss import LatentLoss as LatentLoss
-from ._products import fisher_product as fisher_product, gauss_newton_product as gauss_newton_product
+from ._products import gauss_newton_product as gauss_newton_product
 from ._result import Fit as Fit
 from ._sindy import sindy as sindy
 from ._smooth import smooth as smooth
 from ._transforms import AbstractTransform as AbstractTransform, Bounded as Bounded, Positive as Positive
 from .loop._logs import CSVLog as CSVLog, TensorBoardLog as TensorBoardLog
-from .loop._record import TrainingRecord as TrainingRecord
 from .loop._train import train as train
 from .shooting._rollouts import rollouts as rollouts
 from .shooting._shooting import multiple_shooting as multiple_shooting

@@ -233,7 +233,7 @@ def fit(
         horizon: A function of the model that returns `sciml.inspect.horizon(...)` of its solution, as long as the
             residuals take it. It is asked before the first step and after the last one, and warns where gradients
             through the solution say nothing before its end.
-        progress: Whether to show a bar, or a function to call with a `sciml.Progress` twice a second.
+        progress: Whether to show a bar, or a function to call with a `Progress` twice a second.
         throw: Whether to raise where the optimiser fails; otherwise read `Fit.status`.
 
     Returns:

@@ -12,8 +12,10 @@ from .._structure_words import first_difference, structure_words
 _P = TypeVar("_P")
 
 
-def gauss_newton_product(residuals: Callable[[_P], PyTree], params: _P, v: _P) -> _P:
-    r"""Returns $J^T J v$ with $J = \partial r / \partial p$, the Gauss-Newton matrix of $\tfrac12 \lVert r \rVert^2$.
+def gauss_newton_product(
+    residuals: Callable[[_P], PyTree], params: _P, v: _P, *, precision: Callable[[PyTree], PyTree] | PyTree = 1.0
+) -> _P:
+    r"""Returns $J^T W J v$ with $J = \partial r / \partial p$: the Gauss-Newton matrix of $\tfrac12 r^T W r$ times $v$.
 
     It is the Hessian of the loss where the curvature of the residuals is neglected, and never negative.
     The residuals are linearised once and applied to `v` and, transposed, to the result, so a solve in
@@ -21,13 +23,22 @@ def gauss_newton_product(residuals: Callable[[_P], PyTree], params: _P, v: _P) -
     `sciml.adjoints.Direct()` with fixed steps. A Hessian's own product is `jax.jvp(jax.grad(loss), (p,), (v,))`, which
     `sciml.adjoints.Checkpointed()` allows too.
 
+    With predictions in place of residuals it is the product with the Fisher information: that of observations
+    $y \sim N(f(p), W^{-1})$ is $J^T W J$ with $J = \partial f / \partial p$, and its inverse bounds the covariance of
+    unbiased estimates from below. For other distributions $W$ is the Fisher information of the predictions.
+
     Args:
         residuals: `residuals(params)`, a PyTree of floating-point or complex arrays.
         params: The parameters, a PyTree of floating-point arrays.
         v: The vector, with the structure of `params`.
+        precision: $W$: one number, arrays that broadcast to the residuals (independent observations, $1 /
+            \sigma^2$ for each), or a function that returns $W u$ for `u` like the residuals, linear and symmetric.
 
     Returns:
         The product, with the structure of `params`.
+
+    Raises:
+        ValueError: If `precision` has neither the structure of the residuals nor one leaf.
 
     Example:
         ```python
@@ -43,45 +54,13 @@ def gauss_newton_product(residuals: Callable[[_P], PyTree], params: _P, v: _P) -
 
         product = sciml.training.gauss_newton_product(residuals, jnp.array(2.0), jnp.array(1.0))
         assert abs(float(product) - jnp.sum((ts * data) ** 2)) < 1e-3
-        ```
-    """
-    return fisher_product(residuals, params, v, precision=lambda r: r)
-
-
-def fisher_product(
-    prediction: Callable[[_P], PyTree], params: _P, v: _P, *, precision: Callable[[PyTree], PyTree] | PyTree
-) -> _P:
-    r"""Returns $J^T W J v$, with $W$ the precision of the observations: the product with the Fisher information.
-
-    For observations $y \sim N(f(p), W^{-1})$ and $J = \partial f / \partial p$, the Fisher information of
-    the parameters is $J^T W J$; its inverse is the least covariance an unbiased estimate can have. For other
-    distributions $W$ is the Fisher information of what `prediction` returns. Cost and adjoints are those of
-    `gauss_newton_product`.
-
-    Args:
-        prediction: `prediction(params)`, a PyTree of floating-point or complex arrays.
-        params: The parameters, a PyTree of floating-point arrays.
-        v: The vector, with the structure of `params`.
-        precision: $W$: one number, arrays that broadcast to the predictions (independent observations, $1 /
-            \sigma^2$ for each), or a function that returns $W u$ for `u` like the predictions, linear and symmetric.
-
-    Returns:
-        The product, with the structure of `params`.
-
-    Raises:
-        ValueError: If `precision` has neither the structure of the predictions nor one leaf.
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-        import sciml
 
         line = lambda p: p[0] + p[1] * jnp.arange(4.0)
-        product = sciml.training.fisher_product(line, jnp.zeros(2), jnp.array([1.0, 0.0]), precision=1 / 0.5**2)
-        assert jnp.allclose(product, 4 * jnp.array([4.0, 6.0]))
+        fisher = sciml.training.gauss_newton_product(line, jnp.zeros(2), jnp.array([1.0, 0.0]), precision=1 / 0.5**2)
+        assert jnp.allclose(fisher, 4 * jnp.array([4.0, 6.0]))
         ```
     """
-    _, push = jax.linearize(prediction, params)
+    _, push = jax.linearize(residuals, params)
     along = push(v)
     back = jax.linear_transpose(push, params)
     # JAX transposes without conjugation, and |r|^2 of a complex residual is the sum over its two parts
@@ -98,7 +77,7 @@ def _weighted(precision, u):
         weights = weights * len(leaves)
     elif jax.tree.structure(precision) != treedef:
         raise ValueError(
-            f"`precision` must be a number, an array, a function, or a PyTree with the structure of the predictions, "
+            f"`precision` must be a number, an array, a function, or a PyTree with the structure of the residuals, "
             f"{structure_words(u)}, but is {structure_words(precision)}.{first_difference(u, precision)}"
         )
     return treedef.unflatten([jnp.asarray(w, jnp.finfo(x.dtype).dtype) * x for w, x in zip(weights, leaves)])

@@ -6,7 +6,7 @@ Known answers by name
 Solutions of your choice
     `manufactured`, `matching_conditions`, `gradient_of`, `laplacian_of`
 Measures
-    `observed_order`, `order_in_space`, `check_gradient`, `conserved`, `front_position`
+    `observed_order`, `order_in_space`, `check_gradient`, `conserved`
 Contracts of custom methods, adjoints, models, stores and reductions
     `check_stepper`, `check_adjoint`, `check_model`, `check_store`, `check_reduction`
 
@@ -40,7 +40,6 @@ from .solutions._manufactured import (
     manufactured as manufactured,
     matching_conditions as matching_conditions,
 )
-from .solutions._patterns import front_position as front_position
 
 if not TYPE_CHECKING:  # a type checker would believe that there is every name
     __getattr__ = _former_names.knows_former_names(__name__, _lookup.FORMER)

@@ -95,7 +95,7 @@ _REFERENCES = {  # by module, which is loaded when one of its functions is looke
     "solutions._gas": "isentropic_vortex riemann_euler sedov",
     "solutions._patterns": (
         "allen_cahn_front allen_cahn_radius fisher_kpp_speed phase_wall cahn_hilliard_growth "
-        "swift_hohenberg_growth turing_growth turing_onset nagumo_front"
+        "swift_hohenberg_growth turing_growth turing_onset nagumo_front front_position"
     ),
     "solutions._processes": (
         "ornstein_uhlenbeck_density keller_segel_growth gibbs_density birth_death_law one_step_law "
@@ -182,7 +182,7 @@ def reference(name: str, *args: Any, **options: Any) -> Any:
 
     | of | functions |
     |---|---|
-    | diffusion, fronts, patterns | `burgers_cole_hopf`, `burgers_series`, `heat_kernel`, `allen_cahn_front`, `allen_cahn_radius`, `fisher_kpp_front`, `fisher_kpp_speed`, `nagumo_front`, `phase_wall`, `gray_scott_steady_states`, `turing_growth`, `turing_onset`, `cahn_hilliard_growth`, `swift_hohenberg_growth`, `keller_segel_growth` |
+    | diffusion, fronts, patterns | `burgers_cole_hopf`, `burgers_series`, `heat_kernel`, `allen_cahn_front`, `allen_cahn_radius`, `fisher_kpp_front`, `fisher_kpp_speed`, `front_position`, `nagumo_front`, `phase_wall`, `gray_scott_steady_states`, `turing_growth`, `turing_onset`, `cahn_hilliard_growth`, `swift_hohenberg_growth`, `keller_segel_growth` |
     | waves | `dalembert`, `spherical_wave`, `wave_kernel`, `sound_of_a_point`, `klein_gordon_wave`, `sine_gordon_breather`, `sine_gordon_kink`, `kdv_phase_shifts`, `leapfrog_frequency`, `reflection_level` |
     | light and elastic waves | `cavity_frequency`, `cavity_mode`, `electromagnetic_plane_wave`, `layered_medium`, `rayleigh_speed`, `rayleigh_wave`, `helmholtz_green` |
     | quantum mechanics | `oscillator_state`, `coherent_state` |

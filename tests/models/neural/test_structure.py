@@ -160,14 +160,14 @@ def linear_cde(matrices):
     return eqx.tree_at(lambda model: model.net.layers, model, (layer,))
 
 
-@pytest.mark.parametrize("make", [neural.hermite_path, neural.linear_path])
-def test_a_linear_cde_has_its_closed_form(make):
+@pytest.mark.parametrize("kind", ["hermite", "linear"])
+def test_a_linear_cde_has_its_closed_form(kind):
     """Matrices that commute: z = exp(A (X - X0) + B (t - t0)) z0, whatever the path between; some of it is missing."""
     a = jnp.array([[0.0, 1.0], [-1.0, 0.0]])
     b = -0.3 * jnp.eye(2)
     ts = jnp.array([0.0, 0.4, 1.0, 1.3, 2.0])
     xs = jnp.array([[0.5], [1.5], [jnp.nan], [-0.2], [0.9]])
-    path, model, z0 = make(ts, xs), linear_cde([b, a]), jnp.array([1.0, 0.0])
+    path, model, z0 = neural.measured_path(ts, xs, kind), linear_cde([b, a]), jnp.array([1.0, 0.0])
     tolerance = dict(rtol=1e-7, atol=1e-9) if jnp.result_type(float) == jnp.float64 else dict(rtol=1e-5, atol=1e-6)
     options = dict(saveat=ts[jnp.array([1, 3, 4])], events=sciml.Schedule(ts), **tolerance)
     ys = sciml.solve(model, z0, t0=0.0, t1=2.0, args=path, **options).ys
@@ -178,31 +178,33 @@ def test_a_linear_cde_has_its_closed_form(make):
     assert model.read_out(ys).shape == (3, 1) and model.start(path).shape == (2,)
 
 
-@pytest.mark.parametrize("make", [neural.hermite_path, neural.linear_path])
-def test_a_channel_is_constant_before_its_first_measurement(make):
+@pytest.mark.parametrize("kind", ["hermite", "linear"])
+def test_a_channel_is_constant_before_its_first_measurement(kind):
     ts, late = jnp.arange(5.0), jnp.array([[jnp.nan], [jnp.nan], [0.5], [jnp.nan], [1.0]])
-    path = make(ts, late)
+    path = neural.measured_path(ts, late, kind)
     np.testing.assert_allclose([path.evaluate(t)[1] for t in (0.0, 1.5, 2.0, 4.0)], [0.5, 0.5, 0.5, 1.0], rtol=1e-6)
     model = sciml.Controlled(lambda t, y, args: jnp.stack([0 * y, y]), path)
     sol = sciml.solve(model, 1.0, t0=0.0, t1=4.0, events=sciml.Schedule(ts[1:4]), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(sol.ys[-1], np.exp(0.5), rtol=1e-4)
     with pytest.raises(ValueError, match="channel 0 of `xs` has no measurement"):
-        make(ts, jnp.full((5, 1), jnp.nan))
-    traced = jax.jit(jax.vmap(lambda xs: make(ts, xs).evaluate(1.0)[1]))(jnp.stack([late, jnp.nan * late]))
+        neural.measured_path(ts, jnp.full((5, 1), jnp.nan), kind)
+    traced = jax.jit(jax.vmap(lambda xs: neural.measured_path(ts, xs, kind).evaluate(1.0)[1]))(
+        jnp.stack([late, jnp.nan * late])
+    )
     assert traced[0] == 0.5 and jnp.isnan(traced[1])
 
 
 def test_paths_know_nothing_of_what_comes_later():
     ts = jnp.linspace(0.0, 1.0, 6)
     xs = jnp.sin(5 * ts)[:, None]
-    path, other = neural.hermite_path(ts, xs), neural.hermite_path(ts, xs.at[4:].add(1.0))
+    path, other = neural.measured_path(ts, xs), neural.measured_path(ts, xs.at[4:].add(1.0))
     before = jnp.linspace(0.0, 0.6, 7)
     np.testing.assert_array_equal(jax.vmap(path.evaluate)(before), jax.vmap(other.evaluate)(before))
     np.testing.assert_allclose(jax.vmap(path.evaluate)(ts)[:, 1:], xs, atol=1e-6)
     with pytest.raises(ValueError, match="must ascend"):
-        neural.hermite_path(ts[::-1], xs)
+        neural.measured_path(ts[::-1], xs)
     with pytest.raises(ValueError, match="shapes"):
-        neural.linear_path(ts[:1], xs[:1])
+        neural.measured_path(ts[:1], xs[:1], "linear")
 
 
 def test_the_noise_of_a_neural_sde():

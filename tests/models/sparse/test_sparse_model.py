@@ -7,7 +7,8 @@ import pytest
 
 import sciml
 from sciml import models, verify
-from sciml.models.sparse import Polynomials, SparseModel, Terms, Trigonometric
+from sciml.models.sparse import Polynomials, Terms, Trigonometric
+from sciml.models.sparse._sparse_model import SparseModel
 
 LORENZ = {("dx/dt", "x"): -10.0, ("dx/dt", "y"): 10.0, ("dy/dt", "x"): 28.0, ("dy/dt", "y"): -1.0}
 LORENZ |= {("dy/dt", "x z"): -1.0, ("dz/dt", "x y"): 1.0, ("dz/dt", "z"): -8 / 3}

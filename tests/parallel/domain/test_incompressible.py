@@ -221,7 +221,7 @@ def test_implicit_steps_over_devices_are_those_of_one():
     whole, split, domain, y = both(cavity)
 
     def solved(model, y):
-        options = dict(t0=0.0, t1=0.2, dt=0.05, solver=sciml.solvers.ARS222(), norm=domain.rms)
+        options = dict(t0=0.0, t1=0.2, dt=0.05, solver=sciml.solvers.ARS(order=2), norm=domain.rms)
         sol = sciml.solve(ImplicitFriction(model), y, **options)
         return (jax.tree.map(lambda x: x[-1], sol.ys),), sol.stats.accepted, ()
 

@@ -39,7 +39,7 @@ def solved(model, y, domain):
 
 @pytest.mark.parametrize("case", CASES)
 def test_turbulence_over_devices_is_that_of_one(case):
-    """After steps of ETDRK4, with its energy, enstrophy and spectrum."""
+    """After steps of ETDRK, with its energy, enstrophy and spectrum."""
     whole, split, domain = both(case)
     y = start(jnp.float32)
     found = domain.run(lambda y, model: solved(model, y, domain), y, split)

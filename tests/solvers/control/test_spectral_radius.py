@@ -7,7 +7,7 @@ import pytest
 import sciml
 from sciml import solvers
 
-METHODS = (solvers.RKC2(), solvers.ROCK2(), solvers.ROCK4(), solvers.RKL2())
+METHODS = (solvers.RKC2(), solvers.ROCK(order=2), solvers.ROCK(order=4), solvers.RKL2())
 
 
 @pytest.mark.parametrize("solver", METHODS, ids=lambda s: type(s).__name__)

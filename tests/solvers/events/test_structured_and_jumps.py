@@ -8,7 +8,7 @@ import pytest
 import sciml
 from sciml import Event, Schedule, Status
 from sciml.adjoints import Checkpointed, Forward
-from sciml.solvers import ARK324, ARS222, ETDRK4, Gillespie, Krogstad4, TauLeaping
+from sciml.solvers import ARK, ARS, ETDRK, Gillespie, Krogstad4, TauLeaping
 
 from ..noise.test_brownian import within
 
@@ -67,11 +67,11 @@ def times_of(level):
 @pytest.mark.parametrize(
     ("model", "how"),
     [
-        (Modes(RATES), dict(rtol=1e-9, atol=1e-9, solver=ETDRK4())),
-        (Split(RATES), dict(rtol=1e-8, atol=1e-8, solver=ARK324())),
-        (Split(RATES), dict(dt=1 / 512, solver=ARS222())),
+        (Modes(RATES), dict(rtol=1e-9, atol=1e-9, solver=ETDRK(order=4))),
+        (Split(RATES), dict(rtol=1e-8, atol=1e-8, solver=ARK(order=3))),
+        (Split(RATES), dict(dt=1 / 512, solver=ARS(order=2))),
         (Modes(RATES), dict(dt=1 / 64, solver=Krogstad4())),
-        (Modes(RATES), dict(rtol=1e-8, atol=1e-8, solver=ARK324())),
+        (Modes(RATES), dict(rtol=1e-8, atol=1e-8, solver=ARK(order=3))),
     ],
     ids=["ETDRK4", "ARK324", "ARS222-fixed", "Krogstad4-fixed", "ARK324-modes"],
 )
@@ -87,7 +87,7 @@ def test_exponential_and_implicit_explicit_methods(model, how):
 @pytest.mark.x64
 @pytest.mark.parametrize("case", ["exponential", "implicit-explicit"])
 def test_derivatives_by_a_level(case):
-    model, solver = (Modes(RATES), ETDRK4()) if case == "exponential" else (Split(RATES), ARK324())
+    model, solver = (Modes(RATES), ETDRK(order=4)) if case == "exponential" else (Split(RATES), ARK(order=3))
     third = lambda x: levels(model, x, rtol=1e-7, atol=1e-7, solver=solver).events.times[2]  # noqa: E731
     np.testing.assert_allclose(jax.jit(jax.grad(third))(0.5), jax.grad(lambda x: times_of(x)[2])(0.5), rtol=1e-4)
 
@@ -98,7 +98,7 @@ def test_states_around_an_event_of_a_field():
     heat = sciml.models.AllenCahn(grid, sciml.spatial.Periodic(), width=0.3)
     halves = Event(lambda t, u, args: jnp.max(u) - 0.5, lambda t, u, args: u - 0.2, direction=1)
     y0 = 0.2 + 0.1 * jnp.cos(2 * jnp.pi * grid.centers[0])
-    sol = sciml.solve(heat, y0, t0=0.0, t1=3.0, dt=0.05, solver=ETDRK4(), events=halves)
+    sol = sciml.solve(heat, y0, t0=0.0, t1=3.0, dt=0.05, solver=ETDRK(order=4), events=halves)
     assert sol.events.count >= 1
     first = sol.events.states_before[0]
     np.testing.assert_allclose(jnp.max(first), 0.5, rtol=1e-4)
@@ -234,4 +234,4 @@ def test_refusals():
             events=Event(lambda t, x, args: x[0] - 3.0, lambda t, x, args: x[0]),
         )  # fmt: skip
     with pytest.raises(TypeError, match="lacks the structure that the solver needs"):
-        levels(Modes(RATES), 0.5, dt=0.01, solver=ETDRK4(), adjoint=sciml.adjoints.Gauss())
+        levels(Modes(RATES), 0.5, dt=0.01, solver=ETDRK(order=4), adjoint=sciml.adjoints.Gauss())

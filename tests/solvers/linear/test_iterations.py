@@ -16,7 +16,6 @@ from sciml.solvers import (
     ESDIRK,
     ILU0,
     BlockJacobi,
-    ImplicitMidpoint,
     Radau5,
     Rodas5P,
     Rosenbrock23,
@@ -26,6 +25,7 @@ from sciml.solvers.linear._colouring import colour
 from sciml.solvers.linear._incomplete_lu import IncompleteLU, groups_of
 from sciml.solvers.linear._iterative import Iteration, Iterative, iteration_of
 from sciml.solvers.linear._preconditioners import Unknowns, points_of
+from tests import families
 
 from ..common import close
 from .test_structures import block_pattern, grid_pattern, matrices
@@ -241,7 +241,7 @@ def test_steps_are_those_of_a_factorisation(solver, rtol):
         (Rosenbrock23, sciml.adjoints.Forward()),
         (Radau5, sciml.adjoints.Direct()),
         (ESDIRK, sciml.adjoints.Checkpointed()),
-        (ImplicitMidpoint, sciml.adjoints.Direct()),
+        (families.ImplicitMidpoint, sciml.adjoints.Direct()),
     ],
 )
 def test_gradients_against_finite_differences(method, adjoint):

@@ -3,20 +3,21 @@
 import pytest
 
 from sciml import solvers, verify
+from tests import families
 
 
 @pytest.mark.x64
 @pytest.mark.parametrize(
     "solver",
     [
-        solvers.ImplicitMidpoint,
-        solvers.GaussLegendre4,
-        solvers.GaussLegendre6,
+        families.ImplicitMidpoint,
+        families.GaussLegendre4,
+        families.GaussLegendre6,
         solvers.Radau5,
         solvers.ESDIRK,
         solvers.BDF,
-        solvers.EXPRB32,
-        solvers.EXPRB43,
+        families.EXPRB32,
+        families.EXPRB43,
     ],
 )
 def test_the_contract_of_a_method(solver):

@@ -9,6 +9,7 @@ import pytest
 import sciml
 from sciml import solvers, verify
 from sciml.solvers.methods.explicit._runge_kutta import from_diffrax
+from tests import families
 
 pytestmark = pytest.mark.x64
 
@@ -36,14 +37,14 @@ def swings(solver, steps, periods):
     return errors[1:11].max(), errors[-10:].max()
 
 
-@pytest.mark.parametrize("solver, steps", [(solvers.Yoshida6, 60), (solvers.Yoshida8, 40)])
+@pytest.mark.parametrize("solver, steps", [(families.Yoshida6, 60), (families.Yoshida8, 40)])
 def test_energies_do_not_drift(solver, steps):
     early, late = swings(solver, steps, 500)
     assert late < 3 * early < 1e-5
 
 
 def test_energy_of_ten_thousand_periods():
-    early, late = swings(solvers.Yoshida8, 50, 10_000)
+    early, late = swings(families.Yoshida8, 50, 10_000)
     assert late < 3 * early < 1e-6
 
 
@@ -97,7 +98,7 @@ def test_strong_stability(solver, cells):
 
 
 @pytest.mark.parametrize(
-    "solver", [solvers.Vern7, solvers.SSPRK43, solvers.SSPRK104, solvers.CarpenterKennedy54, solvers.Williamson3]
+    "solver", [solvers.Vern7, solvers.SSPRK43, solvers.SSPRK104, families.CarpenterKennedy54, families.Williamson3]
 )
 def test_gradients_of_ensembles(solver):
     """Against finite differences, `vmap(grad)` and `grad(vmap)`."""

@@ -9,7 +9,7 @@ from scipy.linalg import expm
 import sciml
 from sciml import verify
 from sciml.models import IntegralKuramotoSivashinsky, KortewegDeVries, KuramotoSivashinsky
-from sciml.solvers import ETDRK4, RKC2, RKL2, VelocityVerlet, Yoshida4
+from sciml.solvers import ETDRK, RKC2, RKL2, VelocityVerlet, Yoshida
 from sciml.solvers.methods.split._phi_functions import phi
 from sciml.verify.problems._physics import (
     ginzburg_landau_wave,
@@ -51,7 +51,7 @@ def kassam_trefethen(dt=None, t1=10.0, **options):
 @pytest.mark.x64
 def test_kuramoto_sivashinsky_at_one_point():
     sol = kassam_trefethen(1 / 16)
-    assert sol.solver == "ETDRK4" and abs(float(sol.ys[-1, 0]) - 0.6214230666127) < 1e-6
+    assert sol.solver == "ETDRK(order=4)" and abs(float(sol.ys[-1, 0]) - 0.6214230666127) < 1e-6
 
 
 @pytest.mark.x64
@@ -62,7 +62,7 @@ def test_kuramoto_sivashinsky_error_table():
     for dt, error in ((1 / 4, 1.6e-5), (1 / 8, 2.8e-6), (1 / 16, 4.4e-7), (1 / 32, 4.5e-8)):
         sol = kassam_trefethen(dt)
         np.testing.assert_allclose(np.max(np.abs(sol.ys[-1] - finest)), error, rtol=0.02)
-    adaptive = kassam_trefethen(rtol=1e-6, atol=1e-6, solver=ETDRK4())
+    adaptive = kassam_trefethen(rtol=1e-6, atol=1e-6, solver=ETDRK(order=4))
     assert np.max(np.abs(adaptive.ys[-1] - finest)) < 1e-4 and int(adaptive.stats.accepted) < 100
 
 
@@ -232,7 +232,7 @@ def test_symplectic_methods_solve_models_whose_state_is_one_array(model, y0):
     @jax.jit
     def error(dt):
         return jnp.max(
-            jnp.abs(sciml.solve(model, y0, t0=0.0, t1=2.0, dt=dt, saveat=saves, solver=Yoshida4()).ys - exact)
+            jnp.abs(sciml.solve(model, y0, t0=0.0, t1=2.0, dt=dt, saveat=saves, solver=Yoshida(order=4)).ys - exact)
         )
 
     coarse, fine = error(0.02), error(0.01)
@@ -248,9 +248,9 @@ def test_gradients_by_friction():
 
     exact = jax.grad(end)(0.0, rtol=1e-10, atol=1e-10)
     for adjoint in (sciml.adjoints.Checkpointed(), sciml.adjoints.Reversible()):
-        found = jax.grad(end)(0.0, dt=0.01, solver=Yoshida4(), adjoint=adjoint)
+        found = jax.grad(end)(0.0, dt=0.01, solver=Yoshida(order=4), adjoint=adjoint)
         np.testing.assert_allclose(found, exact, rtol=1e-6)
-    many = jax.vmap(lambda damping: end(damping, dt=0.01, solver=Yoshida4()))(jnp.array([0.0, 0.5]))
+    many = jax.vmap(lambda damping: end(damping, dt=0.01, solver=Yoshida(order=4)))(jnp.array([0.0, 0.5]))
     np.testing.assert_allclose(many[1], end(0.5, rtol=1e-10, atol=1e-10), rtol=1e-6)
 
 
@@ -259,7 +259,7 @@ def test_what_symplectic_methods_refuse():
     with pytest.raises(
         TypeError, match="without friction, but `Pendulum` has a method `friction`. Take `VelocityVerlet"
     ):
-        sciml.solve(pendulum, y0, t0=0.0, t1=1.0, dt=0.1, solver=sciml.solvers.Nystrom6())
+        sciml.solve(pendulum, y0, t0=0.0, t1=1.0, dt=0.1, solver=sciml.solvers.Nystrom(order=6))
     with pytest.raises(TypeError, match="a model with accelerations"):
         sciml.solve(lambda t, y, args: -y, y0, t0=0.0, t1=1.0, dt=0.1, solver=VelocityVerlet())
 

@@ -8,8 +8,8 @@ from scipy.integrate import solve_ivp
 from scipy.linalg import expm
 
 import sciml
-from sciml.solvers import EXPRB32, EXPRB43
 from sciml.solvers.methods.split._exponential_rosenbrock import exponential, krylov_space, whole_space
+from tests.families import EXPRB32, EXPRB43
 
 
 @pytest.mark.x64
@@ -92,7 +92,7 @@ def test_gradients_through_krylov_spaces():
         return rate * jnp.roll(u, 1) * jnp.cos(t) - u**3
 
     def end(rate):
-        options = dict(t0=0.0, t1=0.4, dt=0.1, args=rate, solver=EXPRB32(krylov=5))
+        options = dict(t0=0.0, t1=0.4, dt=0.1, args=rate, solver=sciml.solvers.EXPRB(order=3, krylov=5))
         return jnp.sum(sciml.solve(field, jnp.sin(jnp.arange(1.0, 9.0)), **options).ys ** 2)
 
     rates, step, run = jnp.array([0.7, 1.3]), 1e-6, jax.jit(end)
@@ -102,4 +102,4 @@ def test_gradients_through_krylov_spaces():
 
 def test_too_few_dimensions():
     with pytest.raises(ValueError, match="at least 2"):
-        EXPRB32(krylov=1)
+        sciml.solvers.EXPRB(krylov=1)

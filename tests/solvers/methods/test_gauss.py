@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml.solvers import GaussLegendre4, GaussLegendre6, ImplicitMidpoint
+from tests.families import GaussLegendre4, GaussLegendre6, ImplicitMidpoint
 
 SOLVERS = [ImplicitMidpoint, GaussLegendre4, GaussLegendre6]
 each = pytest.mark.parametrize("solver", SOLVERS)

@@ -4,9 +4,9 @@ import diffrax
 import numpy as np
 import pytest
 
-from sciml import solvers
 from sciml.solvers.methods.explicit._rock import rock_table
 from sciml.solvers.methods.explicit._runge_kutta import from_diffrax
+from tests import families
 from tests.registry_solvers import METHODS
 
 from .trees import accelerations, residuals, residuals_of_second_order, rooted
@@ -38,7 +38,7 @@ def test_explicit_methods(method):
         assert residuals(matrix, embedded, method.order) > 1e6
 
 
-@pytest.mark.parametrize("solver, embedded", [(solvers.Nystrom4, 3), (solvers.Nystrom6, 4), (solvers.Nystrom8, 6)])
+@pytest.mark.parametrize("solver, embedded", [(families.Nystrom4, 3), (families.Nystrom6, 4), (families.Nystrom8, 6)])
 def test_methods_for_equations_of_second_order(solver, embedded):
     tableau = solver().stepper(None).tableau
     matrix = filled(tableau.rows)

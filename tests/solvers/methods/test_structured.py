@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 import sciml
 from sciml.verify.measures._finite_difference import finite_difference_gradient
+from tests import families
 from tests.registry_structured import CASES, ROCK4, each_adaptive_case, each_case, each_with_structure
 
 from ..common import close, forward_gradient
@@ -104,7 +105,7 @@ def test_gradient_agrees_with_forward_mode_and_finite_differences(case, kind):
 
 @pytest.mark.x64
 @pytest.mark.parametrize(
-    "case", [c for c in CASES if c.solver in (sciml.solvers.VelocityVerlet, sciml.solvers.ETDRK4) and c.leads]
+    "case", [c for c in CASES if c.solver in (sciml.solvers.VelocityVerlet, families.ETDRK4) and c.leads]
 )
 def test_gradient_quickly(case):
     """One number by finite differences, of fixed steps, whole and broken."""
@@ -185,7 +186,7 @@ def test_a_model_without_the_structure_is_refused(case):
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("solver", [sciml.solvers.VelocityVerlet, sciml.solvers.Yoshida4, sciml.solvers.Leapfrog])
+@pytest.mark.parametrize("solver", [sciml.solvers.VelocityVerlet, families.Yoshida4, sciml.solvers.Leapfrog])
 def test_symmetric_methods_are_differentiated_by_running_back(solver):
     case = next(c for c in CASES if c.solver is solver)
     loss = lambda rate, adjoint: jnp.sum(jnp.sin(end(case, rate, t1=5.0, dt=0.03, adjoint=adjoint)))  # noqa: E731
@@ -210,7 +211,7 @@ def test_symmetric_methods_are_run_back_through_saved_times(solver):
 
 @pytest.mark.x64
 def test_continuous_adjoints_and_structure_are_refused_together():
-    case = next(c for c in CASES if c.solver is sciml.solvers.ETDRK4)
+    case = next(c for c in CASES if c.solver is families.ETDRK4)
     with pytest.raises(TypeError, match="lacks the structure"):
         end(case, RATE, dt=0.5, adjoint=sciml.adjoints.Gauss())
 
@@ -218,7 +219,7 @@ def test_continuous_adjoints_and_structure_are_refused_together():
 @pytest.mark.x64
 def test_a_model_that_closes_over_what_it_is_differentiated_by():
     """Nothing of the model itself is traced; what its methods see is."""
-    case = next(c for c in CASES if c.leads and c.solver is sciml.solvers.ETDRK4)
+    case = next(c for c in CASES if c.leads and c.solver is families.ETDRK4)
 
     def loss(factor):
         class Scaled(case.model):
@@ -234,7 +235,7 @@ def test_a_model_that_closes_over_what_it_is_differentiated_by():
 
 @pytest.mark.x64
 def test_a_gradient_by_the_state_alone_is_that_beside_the_model():
-    case = next(c for c in CASES if c.leads and c.solver is sciml.solvers.ETDRK4)
+    case = next(c for c in CASES if c.leads and c.solver is families.ETDRK4)
     loss = lambda y0, rate: jnp.sum(end(case, rate, y0, dt=0.25) ** 3)  # noqa: E731
     y0 = case.state(float)
     close(jax.grad(loss)(y0, RATE), jax.grad(loss, (0, 1))(y0, jnp.asarray(RATE))[0], rtol=1e-12)

@@ -11,7 +11,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 import sciml
 from sciml import Status
-from sciml.solvers import BDF, ETDRK4, RKC2, Rodas5P
+from sciml.solvers import BDF, ETDRK, RKC2, Rodas5P
 from sciml.spatial import Grid, Periodic
 
 KEY = jax.random.key(0)
@@ -28,7 +28,7 @@ CASES: dict[str, tuple[Any, Any, dict]] = {
         jnp.array([2.0, 0.0]),
         dict(stepsize_controller=diffrax.PIDController(rtol=1e-4, atol=1e-5, pcoeff=0.3, icoeff=0.4, dcoeff=0.1)),
     ),
-    "exponential": (WAVES, jnp.cos(2 * jnp.pi * GRID.centers[0]), dict(solver=ETDRK4(), dt=1 / 8)),
+    "exponential": (WAVES, jnp.cos(2 * jnp.pi * GRID.centers[0]), dict(solver=ETDRK(order=4), dt=1 / 8)),
     "noise": (NOISY, jnp.ones(2), dict(key=KEY, dt=1 / 16)),
     "rough": (NOISY, jnp.ones(2), dict(key=sciml.BrownianPath(KEY, 0.0, 4.0), rtol=1e-2, atol=1e-3, dt0=0.01)),
     "events": (BALL, jnp.array([1.0, 0.0]), dict(events=BALL.bounce())),

@@ -300,7 +300,7 @@ def test_implicit_steps_of_diffusion_by_multigrid():
     k = jnp.exp(random((9, 8)))
     operator = EllipticOperator(Boundaries(Grid((9, 8)), {"x": Dirichlet(1.0), "y": Neumann(0.0)}), k)
     sol = sciml.solve(
-        Heat(operator, Multigrid()), jnp.zeros((9, 8)), t0=0.0, t1=0.02, dt=2e-4, solver=sciml.solvers.ARS222()
+        Heat(operator, Multigrid()), jnp.zeros((9, 8)), t0=0.0, t1=0.02, dt=2e-4, solver=sciml.solvers.ARS(order=2)
     )
     values, vectors = np.linalg.eigh(operator.as_matrix())
     steady = np.linalg.solve(operator.as_matrix(), np.ravel(operator.source()))

@@ -24,7 +24,7 @@ class GinzburgLandau(AbstractSemilinear):
     on a grid of the given shape.
 
     Good values: `shape=(128, 128)`, `length=100.0`, `alpha=0.0`, `beta=1.5` with small random $A$ for spirals,
-    `alpha=2.0`, `beta=-1.2` for turbulence; `ETDRK4` with `dt=0.1`.
+    `alpha=2.0`, `beta=-1.2` for turbulence; `ETDRK` with `dt=0.1`.
 
     Attributes:
         shape: The numbers of points along the axes.
@@ -41,7 +41,7 @@ class GinzburgLandau(AbstractSemilinear):
         import sciml
 
         problem = sciml.verify.problem("ginzburg_landau_wave", points=32)
-        sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=1.0, dt=0.05, solver=sciml.solvers.ETDRK4())
+        sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=1.0, dt=0.05, solver=sciml.solvers.ETDRK(order=4))
         assert abs(sol.ys[-1] - problem.solution(1.0)).max() < 1e-3
         ```
     """
@@ -182,7 +182,7 @@ class KuramotoSivashinsky(AbstractSemilinear):
     in boxes longer than about 22 the solution is chaotic. The state is $u$ on equally spaced points, shape
     `(points,)`; its mean does not change.
 
-    Good values: `points=128`, `length=32 * pi`, $u = \cos(x/16)(1 + \sin(x/16))$, `ETDRK4` with `dt=0.25`, time to 150.
+    Good values: `points=128`, `length=32 * pi`, $u = \cos(x/16)(1 + \sin(x/16))$, `ETDRK` with `dt=0.25`, time to 150.
 
     Attributes:
         points: The number of points.
@@ -201,7 +201,7 @@ class KuramotoSivashinsky(AbstractSemilinear):
 
         model = sciml.models.KuramotoSivashinsky(points=64, length=22.0)
         y0 = jnp.sin(2 * jnp.pi * model.x() / 22.0)
-        sol = sciml.solve(model, y0, t0=0.0, t1=10.0, dt=0.25, solver=sciml.solvers.ETDRK4())
+        sol = sciml.solve(model, y0, t0=0.0, t1=10.0, dt=0.25, solver=sciml.solvers.ETDRK(order=4))
         assert abs(jnp.mean(sol.ys[-1])) < 1e-5
         ```
     """
@@ -249,7 +249,7 @@ class IntegralKuramotoSivashinsky(AbstractSemilinear):
     In one dimension $u = h_x$ obeys `KuramotoSivashinsky`. The mean height falls all along and reacts on
     nothing. The state is $h$ on a grid of the given shape.
 
-    Good values: `shape=(128, 128)`, `length=60.0`, small smooth random heights, `ETDRK4` or `ETDRK2` with `dt=0.1`.
+    Good values: `shape=(128, 128)`, `length=60.0`, small smooth random heights, `ETDRK` with `dt=0.1`.
 
     Attributes:
         shape: The numbers of points along the axes.
@@ -268,7 +268,7 @@ class IntegralKuramotoSivashinsky(AbstractSemilinear):
 
         model = sciml.models.IntegralKuramotoSivashinsky(shape=(16, 16), length=20.0)
         x, y = jnp.meshgrid(*(2 * jnp.pi * jnp.arange(16.0) / 16,) * 2, indexing="ij")
-        sol = sciml.solve(model, jnp.cos(x + y), t0=0.0, t1=2.0, dt=0.1, solver=sciml.solvers.ETDRK2())
+        sol = sciml.solve(model, jnp.cos(x + y), t0=0.0, t1=2.0, dt=0.1, solver=sciml.solvers.ETDRK(order=2))
         assert jnp.mean(sol.ys[-1]) < 0
         ```
     """

@@ -453,8 +453,8 @@ class ImplicitFriction(AbstractSplit):
     $\tau \nu / h^2$ is.
 
     With `solve(cfl=...)` the steps follow the flow alone; a fluid at rest that a force sets in motion gives no hint of
-    how long the first may be, so there give `dt`, or tolerances too. `sciml.solvers.CrankNicolson` and `ARS222` are of
-    second order, `ARK324` of third, with error control.
+    how long the first may be, so there give `dt`, or tolerances too. `sciml.solvers.CrankNicolson` and `ARS` are of
+    second order, `ARK` of third, with error control.
 
     Under a `Domain` devices share the transforms of each iteration.
 
@@ -476,7 +476,7 @@ class ImplicitFriction(AbstractSplit):
         sides = {"x": NoSlip(), "y-": NoSlip(), "y+": NoSlip((1.0, 0.0))}
         cavity = IncompressibleFlow(Grid((8, 8)), sides, viscosity=1.0)
         model = ImplicitFriction(cavity)
-        sol = sciml.solve(model, cavity.start(), t0=0.0, t1=0.5, dt=0.05, solver=sciml.solvers.ARS222())
+        sol = sciml.solve(model, cavity.start(), t0=0.0, t1=0.5, dt=0.05, solver=sciml.solvers.ARS(order=2))
         end = jax.tree.map(lambda x: x[-1], sol.ys)
         assert jnp.max(jnp.abs(model(0.0, end, None).velocity[0])) < 1e-2  # an explicit step is 0.002 at most
         ```

@@ -232,7 +232,7 @@ class NavierStokes3D(AbstractSemilinear):
     $$\partial_t u = -\nabla \cdot (u \otimes u) - \nabla p + \nu \nabla^2 u + f, \qquad \nabla \cdot u = 0$$
 
     The state is the velocity, of shape `(3, nx, ny, nz)`. In Fourier modes the pressure is a projection, exact as all
-    derivatives are, and viscosity is exact whatever the step (`ETDRK4`). Transport takes and gives modes for which its
+    derivatives are, and viscosity is exact whatever the step (`ETDRK`). Transport takes and gives modes for which its
     products are exact, by default the lower two thirds: without viscosity and forcing it keeps the energy of these
     modes to rounding. It takes eight transforms.
 
@@ -279,7 +279,7 @@ class NavierStokes3D(AbstractSemilinear):
         u = jnp.sin(x) * jnp.cos(y) * jnp.cos(z)
         v = -jnp.cos(x) * jnp.sin(y) * jnp.cos(z)
         sol = sciml.solve(model, jnp.stack([u, v, 0 * u]), t0=0.0, t1=0.5, dt=0.1)
-        assert sol.solver == "ETDRK4" and model.energy(sol.ys[-1]) < 0.125
+        assert sol.solver == "ETDRK(order=4)" and model.energy(sol.ys[-1]) < 0.125
         ```
     """
 

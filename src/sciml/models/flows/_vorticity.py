@@ -30,7 +30,7 @@ class Vorticity(AbstractSemilinear):
     \partial_{xy}(u_y^2 - u_x^2)$.
 
     Good values: `Grid((128, 128), 0.0, 2 * math.pi)`, `viscosity=1e-3`, $\omega$ from `sciml.spatial.random_vortices`,
-    `ETDRK4` with `dt=0.01`, for turbulence that decays; `viscosity=1e-2`, `drag=0.1` and
+    `ETDRK` with `dt=0.01`, for turbulence that decays; `viscosity=1e-2`, `drag=0.1` and
     `kolmogorov_forcing(grid, waves=4)` for Kolmogorov flow.
 
     Attributes:
@@ -67,7 +67,7 @@ class Vorticity(AbstractSemilinear):
         model = Vorticity(grid, viscosity=1e-3)
         y0 = random_vortices(grid, key=jax.random.key(0))
         sol = sciml.solve(model, y0, t0=0.0, t1=0.5, dt=0.05)
-        assert sol.solver == "ETDRK4" and model.energy(sol.ys[-1]) < model.energy(y0)
+        assert sol.solver == "ETDRK(order=4)" and model.energy(sol.ys[-1]) < model.energy(y0)
         ```
     """
 

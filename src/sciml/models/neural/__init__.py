@@ -5,7 +5,7 @@ All are models as those of `sciml.models`: callable PyTrees whose leaves, the we
 
 Nothing is known
     `NeuralODE`; `AugmentedNeuralODE`, with components that nobody sees; `NeuralSDE`, with noise; `NeuralCDE`, which
-    measurements drive, by a `hermite_path` or a `linear_path`; `LatentODE`, whose state is coded in what is observed
+    measurements drive, by a `measured_path`; `LatentODE`, whose state is coded in what is observed
 Part of the equation is known
     `UniversalODE` (UDE): a model and a network for a term
 The structure is known
@@ -16,6 +16,9 @@ Of what they are made
     `Network`, `ConvolutionalNetwork`; what networks are told of time: `Elapsed`, `Seasons`
 """
 
+from typing import TYPE_CHECKING
+
+from ... import _former_names as _former_names
 from ._clocks import Elapsed as Elapsed, Seasons as Seasons
 from ._closures import (
     ConservativeClosure as ConservativeClosure,
@@ -28,8 +31,7 @@ from ._equations import (
     NeuralCDE as NeuralCDE,
     NeuralODE as NeuralODE,
     NeuralSDE as NeuralSDE,
-    hermite_path as hermite_path,
-    linear_path as linear_path,
+    measured_path as measured_path,
 )
 from ._latent_ode import LatentODE as LatentODE
 from ._mechanics import (
@@ -40,3 +42,6 @@ from ._mechanics import (
 )
 from ._networks import ConvolutionalNetwork as ConvolutionalNetwork, Network as Network
 from ._universal import UniversalODE as UniversalODE
+
+if not TYPE_CHECKING:  # a type checker would believe that there is every name
+    __getattr__ = _former_names.knows_former_names(__name__)

@@ -172,7 +172,7 @@ class SpectralClosure(AbstractSemilinear):
     with $\kappa_k$ the wavenumber times the spacing of points and $P$ the lower two thirds of the modes, so that the
     closure makes no aliases. It stands for what modes that are left out do to those that are kept, and changes the
     integral of the field by nothing but rounding. It is a part of the slow rest of the equation: exponential methods
-    (`sciml.solvers.ETDRK4`) take the linear part exactly as before.
+    (`sciml.solvers.ETDRK`) take the linear part exactly as before.
 
     Good values: `scale` as large as the field varies, `time` as long as a vortex or a wave takes to pass a few points.
 
@@ -219,7 +219,7 @@ class SpectralClosure(AbstractSemilinear):
         model = SpectralClosure(coarse, axes=1, width=8, key=jax.random.key(0))
         u = jnp.sin(2 * jnp.pi * coarse.x() / 22.0)
         sol = sciml.solve(model, u, t0=0.0, t1=2.0, dt=0.25)
-        assert sol.solver == "ETDRK4" and abs(sol.ys[-1].mean()) < 1e-6
+        assert sol.solver == "ETDRK(order=4)" and abs(sol.ys[-1].mean()) < 1e-6
         ```
     """
 

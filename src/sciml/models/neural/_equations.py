@@ -172,74 +172,54 @@ class AugmentedNeuralODE(AbstractModel):
         return self.term(t, y, args)
 
 
-def hermite_path(ts: Float[Array, " times"], xs: Float[Array, "times channels"]) -> diffrax.CubicInterpolation:
-    """A smooth path through measurements, with time as its first channel: cubics with backward differences.
+def measured_path(
+    ts: Float[Array, " times"], xs: Float[Array, "times channels"], kind: str = "hermite"
+) -> diffrax.AbstractPath:
+    """A path through measurements, with time as its first channel.
 
-    What the path is at a time depends on measurements up to the next one alone, so that an equation that it drives
-    can run while measurements come in. A missing value is NaN, and is passed over; before its first measurement a
-    channel is constant. Records of several lengths have the same length when times that go on, with NaN beside them,
-    are put at their end.
+    | `kind` | path |
+    | --- | --- |
+    | `"hermite"` | smooth: cubics with backward differences. It depends on measurements up to the next one only, so an equation that it drives can run while measurements come in |
+    | `"linear"` | straight lines. Its derivative jumps at the times: `sciml.solve(..., events=sciml.Schedule(ts))` makes steps end there |
+
+    A missing value is NaN, and is passed over; before its first measurement a channel is constant. Records of several
+    lengths have the same length when times that go on, with NaN beside them, are put at their end.
 
     Args:
         ts: The times, which ascend.
         xs: The measurements, a row for each time.
+        kind: `"hermite"` or `"linear"`.
 
     Returns:
         A path of one channel more, for `NeuralCDE`, `sciml.Controlled` and diffrax.
 
     Raises:
-        ValueError: If there is not a row for each of two or more ascending times, or a channel has no measurement. If
-            the measurements are traced, the path of such a channel is NaN.
+        ValueError: If there is no such kind, there is not a row for each of two or more ascending times, or a channel
+            has no measurement. If the measurements are traced, the path of such a channel is NaN.
 
     Source:
-        J. Morrill, P. Kidger, L. Yang and T. Lyons, On the Choice of Interpolation Scheme for Neural CDEs, TMLR 2022.
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-        from sciml.models.neural import hermite_path
-
-        ts = jnp.linspace(0.0, 1.0, 5)
-        path = hermite_path(ts, jnp.sin(ts)[:, None])
-        assert jnp.allclose(path.evaluate(0.25), jnp.array([0.25, jnp.sin(0.25)]), atol=1e-6)
-        ```
-    """
-    ts, values = _checked(ts, xs, "hermite_path")
-    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
-        return diffrax.CubicInterpolation(ts, diffrax.backward_hermite_coefficients(ts, values))
-
-
-def linear_path(ts: Float[Array, " times"], xs: Float[Array, "times channels"]) -> diffrax.LinearInterpolation:
-    """A path through measurements on straight lines, with time as its first channel.
-
-    Its derivative jumps at the times: `sciml.solve(..., events=sciml.Schedule(ts))` makes steps end there. Missing
-    values are NaN, and are passed over, as in `hermite_path`.
-
-    Args:
-        ts: The times, which ascend.
-        xs: The measurements, a row for each time.
-
-    Returns:
-        A path of one channel more.
-
-    Raises:
-        ValueError: If there is not a row for each of two or more ascending times, or a channel has no measurement. If
-            the measurements are traced, the path of such a channel is NaN.
-
-    Source:
+        J. Morrill, P. Kidger, L. Yang and T. Lyons, On the Choice of Interpolation Scheme for Neural CDEs, TMLR 2022;
         P. Kidger, J. Morrill, J. Foster and T. Lyons, Neural Controlled Differential Equations, NeurIPS 2020.
 
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.models.neural import linear_path
+        from sciml.models.neural import measured_path
 
-        path = linear_path(jnp.array([0.0, 1.0, 3.0]), jnp.array([[0.0], [jnp.nan], [6.0]]))
-        assert path.derivative(0.5)[1] == 2.0  # straight through the gap
+        ts = jnp.linspace(0.0, 1.0, 5)
+        path = measured_path(ts, jnp.sin(ts)[:, None])
+        assert jnp.allclose(path.evaluate(0.25), jnp.array([0.25, jnp.sin(0.25)]), atol=1e-6)
+
+        lines = measured_path(jnp.array([0.0, 1.0, 3.0]), jnp.array([[0.0], [jnp.nan], [6.0]]), "linear")
+        assert lines.derivative(0.5)[1] == 2.0  # straight through the gap
         ```
-    """
-    ts, values = _checked(ts, xs, "linear_path")
+    """  # noqa: E501
+    if kind not in ("hermite", "linear"):
+        raise ValueError(f"`measured_path(kind=...)` must be 'hermite' or 'linear', but is {kind!r}.")
+    ts, values = _checked(ts, xs, "measured_path")
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        if kind == "hermite":
+            return diffrax.CubicInterpolation(ts, diffrax.backward_hermite_coefficients(ts, values))
         return diffrax.LinearInterpolation(ts, diffrax.linear_interpolation(ts, values))
 
 
@@ -274,7 +254,7 @@ class NeuralCDE(AbstractModel):
 
     It is to a recurrent network what a neural ODE is to a residual one: measurements may be irregular and partly
     missing, and there may be as many as one likes. The path is the argument `args` of `sciml.solve`, an interpolation
-    of diffrax, such as those of `hermite_path` and `linear_path`, which have time as their first channel: `channels`
+    of diffrax, such as those of `measured_path`, which have time as their first channel: `channels`
     counts it.
 
     Attributes:
@@ -306,10 +286,10 @@ class NeuralCDE(AbstractModel):
         import jax
         import jax.numpy as jnp
         import sciml
-        from sciml.models.neural import NeuralCDE, hermite_path
+        from sciml.models.neural import NeuralCDE, measured_path
 
         ts = jnp.linspace(0.0, 1.0, 11)
-        path = hermite_path(ts, jnp.stack([jnp.cos(ts), jnp.sin(ts)], axis=1))
+        path = measured_path(ts, jnp.stack([jnp.cos(ts), jnp.sin(ts)], axis=1))
         model = NeuralCDE(3, hidden=4, outputs=1, width=8, key=jax.random.key(0))
         sol = sciml.solve(model, model.start(path), t0=0.0, t1=1.0, args=path)
         assert model.read_out(sol.ys[-1]).shape == (1,)

@@ -25,7 +25,7 @@ class PotentialNetwork(AbstractSecondOrder):
     E = \sum_i \tfrac12 m_i \dot q_i^2 + V_\theta(q)$$
 
     The state is the pair $(q, v)$ of positions and velocities, each of shape `(size,)`. `sciml.solve` takes a
-    symplectic method, such as `sciml.solvers.VelocityVerlet` or `Yoshida4`: the energy of what was learnt neither
+    symplectic method, such as `sciml.solvers.VelocityVerlet` or `Yoshida`: the energy of what was learnt neither
     grows nor decays, for as long as one likes.
 
     Attributes:
@@ -59,7 +59,7 @@ class PotentialNetwork(AbstractSecondOrder):
 
         model = PotentialNetwork(2, width=8, key=jax.random.key(0))
         start = jnp.array([1.0, 0.0]), jnp.array([0.0, 0.1])
-        sol = sciml.solve(model, start, t0=0.0, t1=10.0, dt=0.1, solver=sciml.solvers.Yoshida4())
+        sol = sciml.solve(model, start, t0=0.0, t1=10.0, dt=0.1, solver=sciml.solvers.Yoshida(order=4))
         end = jax.tree.map(lambda x: x[-1], sol.ys)
         assert abs(model.energy(end) - model.energy(start)) < 1e-5
         ```

@@ -45,7 +45,8 @@ class SparseModel(AbstractModel):
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.models.sparse import Polynomials, SparseModel
+        from sciml.models.sparse import Polynomials
+        from sciml.models.sparse._sparse_model import SparseModel
 
         coefficients = jnp.array([[0.0, 0.0], [0.0, -4.0], [1.0, 0.0]])  # of 1, x and v
         spring = SparseModel(Polynomials(1), coefficients, ("x", "v"))

@@ -25,7 +25,7 @@ class KortewegDeVries(AbstractSemilinear):
     $\int (\delta u_x^2 / 2 - u^3)$ do not change.
 
     Good values: `points=256`, `length=40.0`, a soliton $u = \frac{c}{2} \operatorname{sech}^2 \frac{\sqrt c}{2}
-    (x - ct - x_0)$ with `c=4`, `ETDRK4` with `dt=0.002`.
+    (x - ct - x_0)$ with `c=4`, `ETDRK` with `dt=0.002`.
 
     Attributes:
         points: The number of points.
@@ -41,7 +41,7 @@ class KortewegDeVries(AbstractSemilinear):
         import sciml
 
         problem = sciml.verify.problem("kdv_soliton", points=64)
-        sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=0.5, dt=0.01, solver=sciml.solvers.ETDRK4())
+        sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=0.5, dt=0.01, solver=sciml.solvers.ETDRK(order=4))
         assert abs(problem.model.momentum(sol.ys[-1]) / problem.model.momentum(problem.y0) - 1) < 1e-3
         ```
     """
@@ -104,7 +104,7 @@ class NonlinearSchroedinger(AbstractSemilinear):
     With $g > 0$ the nonlinearity focuses and, in one dimension, bright solitons exist; with $g < 0$ it
     spreads. The state is the complex $\psi$ on a grid of the given shape. $\int |\psi|^2$ does not change.
 
-    Good values: `shape=(256,)`, `length=40.0`, $\psi = \operatorname{sech}(x)\, e^{i v x}$, `ETDRK4` with `dt=0.01`.
+    Good values: `shape=(256,)`, `length=40.0`, $\psi = \operatorname{sech}(x)\, e^{i v x}$, `ETDRK` with `dt=0.01`.
 
     Attributes:
         shape: The numbers of points along the axes.
@@ -119,7 +119,7 @@ class NonlinearSchroedinger(AbstractSemilinear):
         import sciml
 
         problem = sciml.verify.problem("schroedinger_soliton", points=64)
-        sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=1.0, dt=0.02, solver=sciml.solvers.ETDRK4())
+        sol = sciml.solve(problem.model, problem.y0, t0=0.0, t1=1.0, dt=0.02, solver=sciml.solvers.ETDRK(order=4))
         assert abs(sol.ys[-1] - problem.solution(1.0)).max() < 1e-2
         ```
     """
@@ -175,7 +175,7 @@ class GrossPitaevskii(AbstractSemilinear):
 
     `NonlinearSchroedinger` is the same without a potential, with the other sign of $g$ and a length that is a leaf.
 
-    Good values: `Grid(128, -10, 10)`, `potential=x**2 / 2`, `coupling=1.0`, a Gaussian, `ETDRK4` with `dt=0.01`.
+    Good values: `Grid(128, -10, 10)`, `potential=x**2 / 2`, `coupling=1.0`, a Gaussian, `ETDRK` with `dt=0.01`.
 
     Attributes:
         spectral: The modes, by the conditions at the sides.

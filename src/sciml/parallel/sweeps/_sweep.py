@@ -93,7 +93,7 @@ def sweep(
         executor: Runs the blocks in place of this process: any `concurrent.futures` executor, such as
             `ProcessPoolExecutor` with the start method "spawn", or `dask.distributed.Client().get_executor()`. Each
             worker uses its first device. Processes that are forked would hang, and are refused.
-        progress: Whether to show a bar, or a function to call with a `sciml.Progress` after every block.
+        progress: Whether to show a bar, or a function to call with a `Progress` after every block.
         throw: Whether to raise an error at the end where members failed and no retry helped. By default look at
             `status` and `failed`: of many members some may fail. All have run by then, and a `store` holds them.
 

@@ -1,11 +1,18 @@
 """diffrax solvers that sciml's own loops can run."""
 
 import abc
+from typing import Any
 
 import diffrax
 
 from ..._types import Y
 from ._stepper import AbstractStepper
+
+
+def name_of(solver: Any) -> str:
+    """Returns how a solver is written: its class, with the order where a class has several methods."""
+    name = getattr(solver, "name", None)
+    return name if isinstance(name, str) else type(solver).__name__
 
 
 class AbstractSteppingSolver(diffrax.AbstractAdaptiveSolver):

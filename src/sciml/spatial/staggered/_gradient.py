@@ -8,13 +8,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Inexact
 
+from ..._checks import check_order
 from ..._types import Args, RealScalarLike
 from .. import _weights
 from .._abstract_grid import AbstractGrid
 from .._boundaries import Boundaries, as_boundary
 from .._conditions import Extrapolate, Periodic
 from .._diffusion import _between, _strip
-from .._stencil import ORDERS, check_boundary, check_order
+from .._stencil import ORDERS, check_boundary
 from ..geometry._flux_form import alike, gathered, slopes
 
 
@@ -27,7 +28,8 @@ def faces(boundary: Any, axis: int) -> tuple[str, ...]:
 
     Example:
         ```python
-        from sciml.spatial import Boundaries, Grid, Neumann, Periodic, faces
+        from sciml.spatial import Boundaries, Grid, Neumann, Periodic
+        from sciml.spatial.staggered._gradient import faces
 
         boundary = Boundaries(Grid((4, 4)), {"x": Neumann(), "y": Periodic()})
         assert faces(boundary, 0) == ("node", "center") and faces(boundary, 1) == ("center", "lower")
@@ -41,7 +43,8 @@ class StaggeredGradient(eqx.Module):
     r"""The gradient at the faces of cells, from values at their centres.
 
     The result is a tuple with the slope across the faces of each axis, `(n + 1)` of them between walls and `n` along
-    a periodic axis (`faces`). With `StaggeredDivergence` it makes a mimetic pair:
+    a periodic axis. `faces(axis)` is their location, as in `Grid.coordinates` and `Grid.integrate`. `divergence`, which
+    takes such a tuple, is its adjoint:
 
     $$\sum \nabla p \cdot f\, V_f = -\sum p\, \nabla \cdot f\, V_c$$
 
@@ -62,8 +65,10 @@ class StaggeredGradient(eqx.Module):
         from sciml.spatial import Dirichlet, Grid, StaggeredGradient
 
         grid = Grid(4)
-        (slope,) = StaggeredGradient(grid, {"x-": Dirichlet(0.0), "x+": Dirichlet(1.0)})(grid.centers[0])
+        gradient = StaggeredGradient(grid, {"x-": Dirichlet(0.0), "x+": Dirichlet(1.0)})
+        (slope,) = gradient(grid.centers[0])
         assert slope.shape == (5,) and jnp.allclose(slope, 1.0)
+        assert gradient.faces(0) == ("node",) and jnp.allclose(gradient.divergence((slope,)), 0.0, atol=1e-5)
         ```
     """
 
@@ -86,6 +91,15 @@ class StaggeredGradient(eqx.Module):
     def accuracy(self) -> int:
         """One more than the order, for the division by the spacing; two for reflections at the order two."""
         return 2 if self.order == 2 else self.order + 1
+
+    @property
+    def divergence(self) -> "StaggeredDivergence":
+        """The divergence at the centres, from fluxes through the faces."""
+        return StaggeredDivergence(self.grid, self.boundary, self.order)
+
+    def faces(self, axis: int) -> tuple[str, ...]:
+        """Returns the location of the faces across an axis: on the walls too, or once where it is periodic."""
+        return faces(self.boundary, axis)
 
     def __call__(
         self, p: Inexact[Array, "..."], *, t: RealScalarLike | None = None, args: Args = None
@@ -125,12 +139,12 @@ class StaggeredDivergence(eqx.Module):
     Example:
         ```python
         import jax.numpy as jnp
-        from sciml.spatial import Grid, Neumann, StaggeredDivergence
+        from sciml.spatial import Grid, Neumann, StaggeredGradient
 
         grid = Grid((4, 4))
         x, _ = grid.coordinates(("node", "center"))
         fluxes = jnp.broadcast_to(x, (5, 4)), jnp.zeros((4, 5))
-        assert jnp.allclose(StaggeredDivergence(grid, Neumann())(fluxes), 1.0)
+        assert jnp.allclose(StaggeredGradient(grid, Neumann()).divergence(fluxes), 1.0)
         ```
     """
 

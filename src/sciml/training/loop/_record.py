@@ -25,7 +25,7 @@ class TrainingRecord:
         import optax
         from sciml import training
 
-        def small_enough(record: training.TrainingRecord):
+        def small_enough(record):
             print(record.step, record.loss)
             return record.loss < 1e-3
 

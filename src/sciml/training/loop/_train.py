@@ -264,7 +264,7 @@ def check_callbacks(callbacks: Any) -> tuple[Callable, ...]:
     """
     if callable(callbacks) or not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise TypeError(
-            f"`callbacks` must be a sequence of functions of a `sciml.training.TrainingRecord`, but got {callbacks!r}."
+            f"`callbacks` must be a sequence of functions of a record of the training, but got {callbacks!r}."
         )
     return tuple(callbacks)
 
@@ -338,7 +338,7 @@ def train(
             called. By default an epoch, or a hundredth of all steps where that is more. There is one after the last
             step.
         patience: How many validations in a row may be no better than the best before the training ends.
-        callbacks: Functions of a `sciml.training.TrainingRecord`, called from Python at every check. One that returns
+        callbacks: Functions of a `TrainingRecord`, called from Python at every check. One that returns
             True ends the training. `sciml.training.CSVLog` and `TensorBoardLog` are such functions.
         skip_nonfinite: How many steps in a row may give NaN or infinity, in the loss, its gradient or the update. They
             change nothing, and the next batch is tried. The training ends after one more of them.
@@ -359,7 +359,7 @@ def train(
         horizon: A function of the model that returns `sciml.inspect.horizon(...)` of its solution, as long as the
             loss takes it. It is asked before the first step and after the last one, and warns where gradients through
             the solution say nothing before its end.
-        progress: Whether to show a bar, or a function to call with a `sciml.Progress` twice a second.
+        progress: Whether to show a bar, or a function to call with a `Progress` twice a second.
         throw: Whether to raise where NaN or infinity end the training; otherwise read `Trained.status`.
 
     Returns:

@@ -212,7 +212,7 @@ class Reversible(AbstractAdjoint):
     the largest value of its leaf in float64, 5e-3 in float32): `reversal_error` says what it was. Below that bound a
     gradient may be wrong by some tens of times this error where the solution is sensitive.
 
-    A symmetric method, `sciml.solvers.VelocityVerlet` or `Yoshida4`, is its own reverse: one copy of the state, and
+    A symmetric method, `sciml.solvers.VelocityVerlet` or `Yoshida`, is its own reverse: one copy of the state, and
     only rounding limits its accuracy.
 
     Saved states cost an evaluation of the method each, and no more memory than they take themselves: their

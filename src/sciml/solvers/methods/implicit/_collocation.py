@@ -91,7 +91,7 @@ class AbstractCollocation(AbstractStepper):
         method: The coefficients.
     """
 
-    method: eqx.AbstractClassVar[Collocation]
+    method: eqx.AbstractVar[Collocation]
     # element by element its iterations take three times as long to compile
     traits: ClassVar[Traits] = Traits(elementwise=False, costly="large")
 

@@ -201,7 +201,7 @@ class ESDIRK(AbstractStepper):
     a `diffrax.AbstractESDIRK`. All of these are L-stable and stiffly accurate, with an error estimate that is bounded
     where equations are very stiff. `sciml.solve(solver=diffrax.Kvaerno5())` is the same; this class adds a mass matrix
     and iterations for linear systems. Of a pair for two parts of an equation, as KenCarp's are, it takes the implicit
-    one for all of it; `ARK324` and `ARK436` are the pairs, for stiff parts that are linear.
+    one for all of it; `ARK` and `ARK(order=4)` are the pairs, for stiff parts that are linear.
 
     The increments of the stages, $u_i = z_i$ and what comes before it, are solved for one after another by Newton's
     iteration with one Jacobian, that at the start of the step, and one factorisation of $M - h \gamma J$. It ends where

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from ...._checks import check_order
 from ...._types import Args, RealScalarLike, Y
 from ...terms._split_field import Functions, close_split_field
 from .._capabilities import Coordinates, Traits
@@ -323,17 +324,31 @@ _NYSTROM8 = NystromTableau(
 )
 
 
-class Nystrom4(AbstractStructuredSolver):
-    r"""The method of Dormand, El-Mikkawy and Prince of order 4(3) for $\ddot q = a(t, q)$, known as RKN4(3)4FM.
+_NYSTROM = {4: _NYSTROM4, 6: _NYSTROM6, 8: _NYSTROM8}
 
-    For models of second order without friction, `sciml.AbstractSecondOrder`; a state is a pair $(q, v)$. Three
-    evaluations of the acceleration a step, with error control or fixed steps. Between steps position and velocity are
-    those of the polynomial through both ends. It is not symplectic: over very many periods energies drift, where
-    those of `Yoshida4` do not.
+
+class Nystrom(AbstractStructuredSolver):
+    r"""Runge-Kutta-Nystroem methods of Dormand, El-Mikkawy and Prince for $\ddot q = a(t, q)$, with error control.
+
+    | `order` | known as | evaluations of the acceleration a step | between steps |
+    | --- | --- | --- | --- |
+    | 4 | RKN4(3)4FM | 3 | the polynomial through both ends |
+    | 6 | RKN6(4)6FD | 5, where a Runge-Kutta method of this order takes eight | an interpolation of its order |
+    | 8 | RKN8(6)9FM | 8, for tight tolerances in float64 | steps end at saved times |
+
+    For models of second order without friction, `sciml.AbstractSecondOrder`; a state is a pair $(q, v)$. Fixed steps
+    work, too. It is not symplectic: over very many periods energies drift, where those of `Yoshida` do not.
+
+    Args:
+        order: 4, 6 or 8.
+
+    Raises:
+        ValueError: If there is no method of this order.
 
     Source:
-        J. R. Dormand, M. E. A. El-Mikkawy, P. J. Prince, Families of Runge-Kutta-Nystroem formulae, IMA J. Numer.
-        Anal. 7 (1987).
+        J. R. Dormand, M. E. A. El-Mikkawy, P. J. Prince, Families of Runge-Kutta-Nystroem formulae, and High-order
+        embedded Runge-Kutta-Nystroem formulae, IMA J. Numer. Anal. 7 (1987); J. R. Dormand, P. J. Prince,
+        Runge-Kutta-Nystroem triples, Comput. Math. Appl. 13 (1987).
 
     Example:
         ```python
@@ -344,74 +359,23 @@ class Nystrom4(AbstractStructuredSolver):
             def acceleration(self, t, q, args):
                 return -q
 
-        start = (jnp.ones(1), jnp.zeros(1))
-        sol = sciml.solve(Spring(), start, t0=0.0, t1=6.2831853, rtol=1e-5, atol=1e-5, solver=sciml.solvers.Nystrom4())
+        start, solver = (jnp.ones(1), jnp.zeros(1)), sciml.solvers.Nystrom(order=6)
+        sol = sciml.solve(Spring(), start, t0=0.0, t1=6.2831853, rtol=1e-5, atol=1e-5, solver=solver)
         assert abs(float(sol.ys[1][-1, 0])) < 1e-3
         ```
     """
 
-    def stepper(self, y0: Y) -> RungeKuttaNystrom:
-        """Returns the one-step method."""
-        del y0
-        return RungeKuttaNystrom(_NYSTROM4, "Nystrom4")
+    _order: int = eqx.field(static=True)
 
+    def __init__(self, order: int = 6):
+        self._order = check_order(order, _NYSTROM, "Nystrom")
 
-class Nystrom6(AbstractStructuredSolver):
-    r"""The method of Dormand and Prince of order 6(4) for $\ddot q = a(t, q)$, known as RKN6(4)6FD.
-
-    Five evaluations of the acceleration a step, where a Runge-Kutta method of this order takes eight, and an
-    interpolation of its order. All that is said of `Nystrom4` holds.
-
-    Source:
-        J. R. Dormand, P. J. Prince, Runge-Kutta-Nystroem triples, Comput. Math. Appl. 13 (1987).
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-        import sciml
-
-        class Spring(sciml.AbstractSecondOrder):
-            def acceleration(self, t, q, args):
-                return -q
-
-        start = (jnp.ones(1), jnp.zeros(1))
-        sol = sciml.solve(Spring(), start, t0=0.0, t1=6.2831853, rtol=1e-5, atol=1e-5, solver=sciml.solvers.Nystrom6())
-        assert abs(float(sol.ys[1][-1, 0])) < 1e-3
-        ```
-    """
+    @property
+    def name(self) -> str:
+        """With the order."""
+        return f"Nystrom(order={self._order})"
 
     def stepper(self, y0: Y) -> RungeKuttaNystrom:
         """Returns the one-step method."""
         del y0
-        return RungeKuttaNystrom(_NYSTROM6, "Nystrom6")
-
-
-class Nystrom8(AbstractStructuredSolver):
-    r"""The method of Dormand, El-Mikkawy and Prince of order 8(6) for $\ddot q = a(t, q)$, known as RKN8(6)9FM.
-
-    Eight evaluations of the acceleration a step, for tight tolerances in float64. Steps end at saved times, since it
-    has no interpolation of its order. All that is said of `Nystrom4` holds.
-
-    Source:
-        J. R. Dormand, M. E. A. El-Mikkawy, P. J. Prince, High-order embedded Runge-Kutta-Nystroem formulae, IMA J.
-        Numer. Anal. 7 (1987).
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-        import sciml
-
-        class Spring(sciml.AbstractSecondOrder):
-            def acceleration(self, t, q, args):
-                return -q
-
-        start = (jnp.ones(1), jnp.zeros(1))
-        sol = sciml.solve(Spring(), start, t0=0.0, t1=6.2831853, rtol=1e-5, atol=1e-5, solver=sciml.solvers.Nystrom8())
-        assert abs(float(sol.ys[1][-1, 0])) < 1e-3
-        ```
-    """
-
-    def stepper(self, y0: Y) -> RungeKuttaNystrom:
-        """Returns the one-step method."""
-        del y0
-        return RungeKuttaNystrom(_NYSTROM8, "Nystrom8")
+        return RungeKuttaNystrom(_NYSTROM[self._order], "Nystrom")

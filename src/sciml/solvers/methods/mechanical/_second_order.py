@@ -38,7 +38,7 @@ def functions_of_second_order(
     if rubs is not None and not friction:
         raise TypeError(
             f"`solver={name}()` solves equations without friction, but `{type(model).__name__}` has a method "
-            "`friction`. Take `VelocityVerlet()` or `Yoshida4()` for it, or a method for any model, such as "
+            "`friction`. Take `VelocityVerlet()` or `Yoshida(order=4)` for it, or a method for any model, such as "
             "`diffrax.Tsit5()`."
         )
     if isinstance(y, tuple):

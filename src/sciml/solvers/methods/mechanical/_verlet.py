@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
+from ...._checks import check_order
 from ...._types import Args, RealScalarLike, Y
 from ...control._stability import Stability, of_growth
 from ...terms._split_field import Functions, close_split_field
@@ -156,52 +157,49 @@ class VelocityVerlet(AbstractStructuredSolver):
         return Verlet((1.0,), 2, "VelocityVerlet")
 
 
-_OUTER = 1 / (2 - 2 ** (1 / 3))
-
-
-class Yoshida4(AbstractStructuredSolver):
-    r"""Velocity Verlet steps of lengths $\gamma h, (1 - 2\gamma) h, \gamma h$ with $\gamma = 1/(2 - 2^{1/3})$.
-
-    Explicit, symplectic and of order four, three evaluations of the acceleration a step, one of them backwards
-    in time; the method of Forest and Ruth. All that is said of `VelocityVerlet` holds.
-
-    Source:
-        E. Forest, R. D. Ruth, Physica D 43 (1990); H. Yoshida, Phys. Lett. A 150 (1990).
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-        import sciml
-
-        class Spring(sciml.AbstractSecondOrder):
-            def acceleration(self, t, q, args):
-                return -q
-
-        start = (jnp.ones(1), jnp.zeros(1))
-        sol = sciml.solve(Spring(), start, t0=0.0, t1=2 * jnp.pi, dt=jnp.pi / 20, solver=sciml.solvers.Yoshida4())
-        assert abs(float(sol.ys[1][-1, 0])) < 1e-3
-        ```
-    """
-
-    def stepper(self, y0: Y) -> Verlet:
-        """Returns the one-step method."""
-        del y0
-        return Verlet((_OUTER, 1 - 2 * _OUTER, _OUTER), 4, "Yoshida4")
-
-
 def _symmetric(*outer: float) -> tuple[float, ...]:
     """The fractions from the outermost to the middle one, which makes them add up to one, and back."""
     return (*outer, 1 - 2 * sum(outer), *reversed(outer))
 
 
-class Yoshida6(AbstractStructuredSolver):
-    r"""Seven velocity Verlet steps of lengths that make them of order six.
+_YOSHIDA = {
+    4: _symmetric(1 / (2 - 2 ** (1 / 3))),
+    6: _symmetric(0.78451361047755726, 0.23557321335935813, -1.17767998417887101),
+    8: _symmetric(
+        0.74167036435061295,
+        -0.40910082580003159,
+        0.19075471029623838,
+        -0.57386247111608227,
+        0.29906418130365592,
+        0.33462491824529818,
+        0.31529309239676660,
+    ),
+}
 
-    Explicit and symplectic. All that is said of `VelocityVerlet` holds. Steps end at saved times: choose these at
-    multiples of `dt`, since a shorter step among equal ones costs the method its symplecticity.
+
+class Yoshida(AbstractStructuredSolver):
+    r"""Several velocity Verlet steps in a row, of lengths that make them a method of order four, six or eight.
+
+    | `order` | evaluations a step | lengths |
+    | --- | --- | --- |
+    | 4 | 3 | $\gamma h, (1 - 2\gamma) h, \gamma h$ with $\gamma = 1/(2 - 2^{1/3})$, by Forest and Ruth |
+    | 6 | 7 | solution A of Yoshida |
+    | 8 | 15 | of Suzuki and Umeno, with a smaller error than Yoshida's: for many periods, in float64 |
+
+    Explicit and symplectic; some of the steps go backwards in time. Models, friction and `Reversible` are as for
+    `VelocityVerlet`. Orders 6 and 8 do not interpolate, so steps end at saved times: choose these at multiples of `dt`,
+    since a shorter step among equal ones costs the method its symplecticity.
+
+    Args:
+        order: 4, 6 or 8.
+
+    Raises:
+        ValueError: If there is no method of this order.
 
     Source:
-        H. Yoshida, Construction of higher order symplectic integrators, Phys. Lett. A 150 (1990), solution A.
+        E. Forest, R. D. Ruth, Physica D 43 (1990); H. Yoshida, Construction of higher order symplectic integrators,
+        Phys. Lett. A 150 (1990); M. Suzuki, K. Umeno, Springer Proc. Phys. 76 (1993); E. Hairer, C. Lubich, G. Wanner,
+        Geometric Numerical Integration, section V.3.2.
 
     Example:
         ```python
@@ -213,52 +211,23 @@ class Yoshida6(AbstractStructuredSolver):
                 return -q
 
         start = (jnp.ones(1), jnp.zeros(1))
-        sol = sciml.solve(Spring(), start, t0=0.0, t1=2 * jnp.pi, dt=jnp.pi / 10, solver=sciml.solvers.Yoshida6())
+        solver = sciml.solvers.Yoshida(order=6)
+        sol = sciml.solve(Spring(), start, t0=0.0, t1=2 * jnp.pi, dt=jnp.pi / 10, solver=solver)
         assert abs(float(sol.ys[1][-1, 0])) < 1e-3
         ```
     """
 
-    def stepper(self, y0: Y) -> Verlet:
-        """Returns the one-step method."""
-        del y0
-        return Verlet(_symmetric(0.78451361047755726, 0.23557321335935813, -1.17767998417887101), 6, "Yoshida6")
+    _order: int = eqx.field(static=True)
 
+    def __init__(self, order: int = 4):
+        self._order = check_order(order, _YOSHIDA, "Yoshida")
 
-class Yoshida8(AbstractStructuredSolver):
-    r"""Fifteen velocity Verlet steps of lengths that make them of order eight.
-
-    Explicit and symplectic, of Yoshida's form, with the lengths that Suzuki and Umeno found, whose error is smaller.
-    For orbits over many periods, in float64. All that is said of `VelocityVerlet` and `Yoshida6` holds.
-
-    Source:
-        H. Yoshida, Phys. Lett. A 150 (1990); M. Suzuki, K. Umeno, Springer Proc. Phys. 76 (1993); E. Hairer, C. Lubich,
-        G. Wanner, Geometric Numerical Integration, section V.3.2.
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-        import sciml
-
-        class Spring(sciml.AbstractSecondOrder):
-            def acceleration(self, t, q, args):
-                return -q
-
-        start = (jnp.ones(1), jnp.zeros(1))
-        sol = sciml.solve(Spring(), start, t0=0.0, t1=2 * jnp.pi, dt=jnp.pi / 5, solver=sciml.solvers.Yoshida8())
-        assert abs(float(sol.ys[1][-1, 0])) < 1e-3
-        ```
-    """
+    @property
+    def name(self) -> str:
+        """With the order."""
+        return f"Yoshida(order={self._order})"
 
     def stepper(self, y0: Y) -> Verlet:
         """Returns the one-step method."""
         del y0
-        outer = (
-            0.74167036435061295,
-            -0.40910082580003159,
-            0.19075471029623838,
-            -0.57386247111608227,
-            0.29906418130365592,
-            0.33462491824529818,
-            0.31529309239676660,
-        )
-        return Verlet(_symmetric(*outer), 8, "Yoshida8")
+        return Verlet(_YOSHIDA[self._order], self._order, "Yoshida")

@@ -107,9 +107,9 @@ class Exponential(AbstractStructuredStepper):
             raise TypeError(
                 f"`solver={self.name}()` needs a diagonal linear part, but the stiff part of this {name} has no modes: "
                 "diffusion has them where its coefficient is a number and every side is Periodic, or with `order=2` "
-                "Dirichlet or Neumann. Methods that solve with the stiff part run here: `sciml.solvers.ARK324()`, "
-                "which `solve` takes by default, `ARK436`, `ARS222`, `ARS443`, `CrankNicolson`; and `RKC2` or `RKL2` "
-                "without solves, where the model says its `spectral_radius`."
+                "Dirichlet or Neumann. Methods that solve with the stiff part run here: `sciml.solvers.ARK()`, which "
+                "`solve` takes by default, `ARS()`, `CrankNicolson()`; and `RKC2` or `RKL2` without solves, where the "
+                "model says its `spectral_radius`."
             )
         if not isinstance(model, AbstractSemilinear):
             raise needs(self.name, AbstractSemilinear, model, "a model with a diagonal linear part")

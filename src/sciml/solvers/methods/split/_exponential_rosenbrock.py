@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ...._checks import check_count
+from ...._checks import check_count, check_order
 from ...._jax._loops import scan
 from ...._jax._vma import match
 from ...._types import RealScalarLike, Y
@@ -177,19 +177,73 @@ class Linearised(NamedTuple):
     of: Callable[[Array], Space]
 
 
-class AbstractExponentialRosenbrock(AbstractStepper):
-    r"""A method for $\dot y = f(t, y)$ that takes the Jacobian $J$ at the start of each step exactly.
+class EXPRB(AbstractStepper):
+    r"""Exponential Rosenbrock methods of Hochbruck, Ostermann and Schweitzer: EXPRB32 and EXPRB43.
 
-    The functions $\varphi_k(h J)$ are those of the whole matrix where there are no more unknowns than `krylov`, and
-    else those on Krylov spaces of so many dimensions, for which $J$ is only multiplied with vectors. What these miss is
-    part of the error estimate.
+    They take the Jacobian $J$ at the start of each step exactly. With $g(u) = f(u) - J u$, and the derivative of $f$ by
+    time as well, `order=3` has the two stages
+
+    $$U = y + h \varphi_1(h J) f(t, y), \qquad y_1 = U + 2 h \varphi_3(h J) \big( g(U) - g(y) \big),$$
+
+    and `order=4` three, with $D_i = g(U_i) - g(y)$:
+
+    $$U_2 = y + \tfrac h2 \varphi_1(\tfrac h2 J) f(t, y), \qquad
+      U_3 = y + h \varphi_1(h J) \big( f(t, y) + D_2 \big),$$
+
+    $$y_1 = y + h \varphi_1(h J) f(t, y) + h \varphi_3(h J) (16 D_2 - 2 D_3) + h \varphi_4(h J) (12 D_3 - 48 D_2).$$
+
+    They have their orders whatever the stiffness, need no solutions of linear systems, and take what is linear exactly.
+    For stiff equations of some tens of unknowns, and for large ones whose Jacobian's products are cheap and that a
+    Krylov space holds over a step: diffusion, waves, quantum dynamics. Very stiff large ones want `Rodas5P` and a band.
+    Steps end at saved times.
 
     Attributes:
-        krylov: The number of dimensions.
+        order: 3 or 4.
+        krylov: Up to so many unknowns the functions $\varphi_k(h J)$ are those of the whole Jacobian, beyond they are
+            those on Krylov spaces of so many dimensions, for which $J$ is only multiplied with vectors. What these miss
+            is part of the error estimate.
+
+    Raises:
+        ValueError: If there is no method of this order, or `krylov` is less than 2.
+
+    Source:
+        M. Hochbruck, A. Ostermann, J. Schweitzer, Exponential Rosenbrock-type methods, SIAM J. Numer. Anal. 47 (2009),
+        doi:10.1137/080717717.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        import sciml
+
+        def heat(t, u, args):  # a source, and zero at both ends
+            wide = jnp.pad(u, 1)
+            return 51.0**2 * (wide[2:] - 2 * u + wide[:-2]) + 1 / (1 + u**2)
+
+        solver = sciml.solvers.EXPRB(order=4, krylov=30)  # of fifty unknowns
+        sol = sciml.solve(heat, jnp.zeros(50), t0=0.0, t1=0.5, rtol=1e-3, atol=1e-4, solver=solver)
+        assert sol.stats.accepted < 100
+        ```
     """
 
-    krylov: eqx.AbstractVar[int]
+    order: int = eqx.field(static=True, default=4)
+    krylov: int = eqx.field(static=True, default=40)
+    has_error: ClassVar[bool] = True
     traits: ClassVar[Traits] = Traits(elementwise=False, costly="always")
+
+    def __check_init__(self):
+        check_order(self.order, (3, 4), "EXPRB")
+        if check_count(self.krylov, "krylov", "EXPRB") < 2:
+            raise ValueError(f"`EXPRB(krylov=...)` must be at least 2, but is {self.krylov}.")
+
+    @property
+    def name(self) -> str:
+        """With the order."""
+        return f"EXPRB(order={self.order})"
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations of the vector field per step."""
+        return self.order - 1
 
     def linearised(self, field: BoundField, t: Array, h: Array, y: Y) -> Linearised:
         """Returns the equation about the start of a step."""
@@ -223,117 +277,31 @@ class AbstractExponentialRosenbrock(AbstractStepper):
         wide = jnp.concatenate([wide, jnp.zeros_like(wide[:1])])
         return Linearised(rest, whole_space(wide, with_time), lambda v: whole_space(matrix, v))
 
-
-class EXPRB32(AbstractExponentialRosenbrock):
-    r"""The exponential Rosenbrock method of order 3(2), of two stages.
-
-    $$U = y + h \varphi_1(h J) f(t, y), \qquad y_1 = U + 2 h \varphi_3(h J) \big( g(U) - g(y) \big), \qquad
-      g(u) = f(u) - J u,$$
-
-    with the derivative of $f$ by time as well. It has its order whatever the stiffness, needs no solutions of linear
-    systems, and takes what is linear exactly. For stiff equations of some tens of unknowns, and for large ones whose
-    Jacobian's products are cheap and that a Krylov space holds over a step: diffusion, waves, quantum dynamics. Very
-    stiff large ones want `Rodas5P` and a band. Steps end at saved times.
-
-    Attributes:
-        krylov: Up to so many unknowns the functions are those of the whole Jacobian, beyond they are those on Krylov
-            spaces of so many dimensions; the error estimate says where that is too few.
-
-    Source:
-        M. Hochbruck, A. Ostermann, J. Schweitzer, Exponential Rosenbrock-type methods, SIAM J. Numer. Anal. 47 (2009),
-        doi:10.1137/080717717.
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-        import sciml
-
-        model = sciml.models.VanDerPol(mu=20.0)
-        y0 = jnp.array([2.0, 0.0])
-        sol = sciml.solve(model, y0, t0=0.0, t1=10.0, rtol=1e-3, atol=1e-4, solver=sciml.solvers.EXPRB32())
-        assert sol.stats.accepted < 100
-        ```
-    """
-
-    krylov: int = eqx.field(static=True, default=40)
-    order: ClassVar[int] = 3
-    evaluations: ClassVar[int] = 2
-    has_error: ClassVar[bool] = True
-
-    def __check_init__(self):
-        _check(self.krylov, "EXPRB32")
-
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`."""
         del memory
         h = jnp.asarray(h)
         about = self.linearised(field, jnp.asarray(t), h, y)
-        first, missing = (h.astype(v.dtype) * v[:-1] for v in about.of_slope.phi(h, 1))
-        more = about.of(about.rest(h, first)).phi(h, 3)
-        change = 2 * h.astype(first.dtype) * more[2]
-        return _finished(y, first + change, change + missing)
+        return _two_stages(about, h, y) if self.order == 3 else _three_stages(about, h, y)
 
 
-class EXPRB43(AbstractExponentialRosenbrock):
-    r"""The exponential Rosenbrock method of order 4(3), of three stages.
+def _two_stages(about: Linearised, h: Array, y: Y) -> Step:
+    first, missing = (h.astype(v.dtype) * v[:-1] for v in about.of_slope.phi(h, 1))
+    more = about.of(about.rest(h, first)).phi(h, 3)
+    change = 2 * h.astype(first.dtype) * more[2]
+    return _finished(y, first + change, change + missing)
 
-    $$U_2 = y + \tfrac h2 \varphi_1(\tfrac h2 J) f(t, y), \qquad
-      U_3 = y + h \varphi_1(h J) \big( f(t, y) + D_2 \big), \qquad D_i = g(U_i) - g(y), \qquad g(u) = f(u) - J u,$$
 
-    $$y_1 = y + h \varphi_1(h J) f(t, y) + h \varphi_3(h J) (16 D_2 - 2 D_3) + h \varphi_4(h J) (12 D_3 - 48 D_2).$$
-
-    All that is said of `EXPRB32` holds.
-
-    Attributes:
-        krylov: Up to so many unknowns the functions are those of the whole Jacobian, beyond they are those on Krylov
-            spaces of so many dimensions.
-
-    Source:
-        M. Hochbruck, A. Ostermann, J. Schweitzer, Exponential Rosenbrock-type methods, SIAM J. Numer. Anal. 47 (2009),
-        doi:10.1137/080717717.
-
-    Example:
-        ```python
-        import jax.numpy as jnp
-        import sciml
-
-        def heat(t, u, args):  # a source, and zero at both ends
-            wide = jnp.pad(u, 1)
-            return 51.0**2 * (wide[2:] - 2 * u + wide[:-2]) + 1 / (1 + u**2)
-
-        solver = sciml.solvers.EXPRB43(krylov=30)  # of fifty unknowns
-        sol = sciml.solve(heat, jnp.zeros(50), t0=0.0, t1=0.5, rtol=1e-3, atol=1e-4, solver=solver)
-        assert sol.stats.accepted < 100
-        ```
-    """
-
-    krylov: int = eqx.field(static=True, default=40)
-    order: ClassVar[int] = 4
-    evaluations: ClassVar[int] = 3
-    has_error: ClassVar[bool] = True
-
-    def __check_init__(self):
-        _check(self.krylov, "EXPRB43")
-
-    def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
-        """Advances `y` from `t` to `t + h`."""
-        del memory
-        h = jnp.asarray(h)
-        about = self.linearised(field, jnp.asarray(t), h, y)
-        half, whole = about.of_slope.phi_of_half_and_whole(h)
-        length = h.astype(half.dtype)
-        first, missing = (length * v[:-1] for v in whole)
-        second = about.of(about.rest(h / 2, length / 2 * half[:-1])).phi(h, 4)
-        third = about.of(about.rest(h, first + length * second[0])).phi(h, 4)
-        error = length * (12 * third[3] - 48 * second[3])
-        change = length * (16 * second[2] - 2 * third[2]) + error
-        return _finished(y, first + change, error + missing)
+def _three_stages(about: Linearised, h: Array, y: Y) -> Step:
+    half, whole = about.of_slope.phi_of_half_and_whole(h)
+    length = h.astype(half.dtype)
+    first, missing = (length * v[:-1] for v in whole)
+    second = about.of(about.rest(h / 2, length / 2 * half[:-1])).phi(h, 4)
+    third = about.of(about.rest(h, first + length * second[0])).phi(h, 4)
+    error = length * (12 * third[3] - 48 * second[3])
+    change = length * (16 * second[2] - 2 * third[2]) + error
+    return _finished(y, first + change, error + missing)
 
 
 def _finished(y: Y, rise: Array, error: Array) -> Step:
     return Step(unflattened(flattened(y) + rise, y), unflattened(error, y), solvable=jnp.all(jnp.isfinite(rise)))
-
-
-def _check(krylov: int, name: str) -> None:
-    if check_count(krylov, "krylov", name) < 2:
-        raise ValueError(f"`{name}(krylov=...)` must be at least 2, but is {krylov}.")

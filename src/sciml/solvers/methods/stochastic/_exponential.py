@@ -80,7 +80,7 @@ class StochasticETD1(AbstractStochasticStepper):
 
     @property
     def _without_noise(self) -> Exponential:
-        return Exponential(ETD1.scheme, "StochasticETD1")
+        return Exponential(ETD1, "StochasticETD1")
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns the model's functions, and where all steps are alike their coefficients as tables."""
