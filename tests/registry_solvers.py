@@ -5,7 +5,8 @@
 where the slope is clean: coarser steps are not yet asymptotic, finer ones end in rounding.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import diffrax
 import pytest
@@ -38,7 +39,7 @@ from tests.families import (
 class Method(NamedTuple):
     """A solver; nothing is put on a device before a test asks."""
 
-    solver: type
+    solver: Callable[..., Any]
     order: int
     dense_order: int | None
     adaptive: bool
@@ -88,12 +89,18 @@ each_dense_method = pytest.mark.parametrize(
 each_method_of_diffrax = pytest.mark.parametrize(
     "method",
     # with fixed steps diffrax wants tolerances for stages that it iterates for
-    [m for m in METHODS if issubclass(m.solver, diffrax.AbstractSolver) and not hasattr(m.solver, "root_finder")],
+    [
+        m
+        for m in METHODS
+        if isinstance(m.solver, type)
+        and issubclass(m.solver, diffrax.AbstractSolver)
+        and not hasattr(m.solver, "root_finder")
+    ],
     ids=lambda method: method.name,
 )
 each_adaptive_method_of_diffrax = pytest.mark.parametrize(
     "method",
-    [m for m in METHODS if m.adaptive and issubclass(m.solver, diffrax.AbstractSolver)],
+    [m for m in METHODS if m.adaptive and isinstance(m.solver, type) and issubclass(m.solver, diffrax.AbstractSolver)],
     ids=lambda method: method.name,
 )
 each_adaptive_method = pytest.mark.parametrize(

@@ -332,7 +332,7 @@ def test_method_without_error_estimate_under_tolerances():
     refused(ValueError, r"fixed: leave out `rtol` and give `dt`, or .*Tsit5", solver=diffrax.Euler(), rtol=1e-3)
     implicit = sciml.solvers.CrankNicolson()
     refused(
-        ValueError, r"leave out `rtol` and `atol` and give `dt`, or .*`families.ARK324\(\)`.$",
+        ValueError, r"leave out `rtol` and `atol` and give `dt`, or .*`sciml.solvers.ARK\(order=3\)`.$",
         solver=implicit, rtol=1e-3, atol=1e-3,
     )  # fmt: skip
     refused(

@@ -80,4 +80,4 @@ def _weighted(precision, u):
             f"`precision` must be a number, an array, a function, or a PyTree with the structure of the residuals, "
             f"{structure_words(u)}, but is {structure_words(precision)}.{first_difference(u, precision)}"
         )
-    return treedef.unflatten([jnp.asarray(w, jnp.finfo(x.dtype).dtype) * x for w, x in zip(weights, leaves)])
+    return treedef.unflatten([jnp.asarray(w, x.dtype) * x for w, x in zip(weights, leaves)])

@@ -11,7 +11,7 @@ from tests.registry_solvers import METHODS
 
 from .trees import accelerations, residuals, residuals_of_second_order, rooted
 
-EXPLICIT = [m for m in METHODS if issubclass(m.solver, diffrax.AbstractERK)]
+EXPLICIT = [m for m in METHODS if isinstance(m.solver, type) and issubclass(m.solver, diffrax.AbstractERK)]
 
 
 def filled(rows):
