@@ -149,20 +149,32 @@ def spread(tolerance: PyTree, treedef: Any) -> list:
     return leaves * treedef.num_leaves if len(leaves) == 1 else leaves
 
 
-def initial_step(
-    field: BoundField,
-    t: Array,
-    y: Y,
-    direction: RealScalarLike,
-    span: Array,
-    tolerances: Tolerances,
-    order: int,
-    norm: Norm | None = None,
-) -> Real[Array, ""]:
+class FirstStep(NamedTuple):
+    """The start of an integration, by which a first step size is chosen.
+
+    Attributes:
+        t: The time.
+        y: The state.
+        direction: 1 or -1.
+        span: The length of the interval.
+        tolerances: The tolerances of the error.
+        norm: The norm of the error; None for the root mean square.
+    """
+
+    t: Array
+    y: Y
+    direction: RealScalarLike
+    span: Array
+    tolerances: Tolerances
+    norm: Norm | None = None
+
+
+def initial_step(field: BoundField, start: FirstStep, order: int) -> Real[Array, ""]:
     """Returns a first step size, from the size of the solution and of its first two derivatives.
 
     Source: Hairer, Norsett, Wanner, Solving Ordinary Differential Equations I, section II.4.
     """
+    t, y, direction, span, tolerances, norm = start
     f0 = field(t, y)
     sizes = jax.tree.map(jnp.abs, y)
 

@@ -22,6 +22,7 @@ from ..._jax._branches import cond
 from ..._jax._vma import match
 from ..._status import Status
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
+from ..control._pid import FirstStep
 from ..methods._capabilities import Coordinates, Hooks, Limits, Traits
 from ..methods._stepper import AbstractStepper, BoundField, Step, measured_by_state, step_for_vjp
 from ..methods.around._wrapped import AbstractWrappedStepper
@@ -144,10 +145,9 @@ class WithEvents(AbstractWrappedStepper):
         assert isinstance(field, BoundFieldWithEvents)
         return ShiftedState(rate_beside(self.base, field, jnp.asarray(t), y.y, 1.0), jnp.zeros_like(y.shift))
 
-    def starting_step(self, *arguments: Any, **options: Any) -> Array:
+    def starting_step(self, field: BoundField, start: FirstStep) -> Array:
         """Returns the size of a first step, positive."""
-        field, t, y, *rest = arguments
-        return self.base.coordinates.starting_step(_base(field), t, y.saved.y, *rest, **options)
+        return self.base.coordinates.starting_step(_base(field), start._replace(y=start.y.saved.y))
 
     def aligned(self, field: BoundField, t: RealScalarLike, h: Array) -> Array:
         """Returns the length of a step near one that error control chose."""

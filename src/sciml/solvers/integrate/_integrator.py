@@ -17,7 +17,7 @@ from ..._status import Status
 from ..._types import BoolScalarLike, Y
 from ..control._collective import CollectiveSteps
 from ..control._criterion import Criterion
-from ..control._pid import Control, Tolerances, scaled_error
+from ..control._pid import Control, FirstStep, Tolerances, scaled_error
 from ..events._event_state import (
     EventState,
     derivative_of_shift,
@@ -261,9 +261,9 @@ class Integrator(eqx.Module):
             h = operands.dt
         else:
             assert operands.tolerances is not None  # fixed steps have their size
-            h = self.stepper.coordinates.starting_step(
-                field, operands.t0, y0, operands.direction, operands.span, operands.tolerances, self.collective.norm
-            )
+            interval = operands.direction, operands.span
+            start = FirstStep(operands.t0, y0, *interval, operands.tolerances, self.collective.norm)
+            h = self.stepper.coordinates.starting_step(field, start)
         if self.control is not None and self.control.dtmax is not None:
             h = jnp.minimum(h, self.control.dtmax)
         memory = self.stepper.init(field, operands.t0, y0)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Inexact, PyTree
 from ..._choices import choices
 from ..._types import Args, BoolScalarLike, RealScalarLike, Y
 from ..control._criterion import Criterion
-from ..control._pid import Norm, Tolerances, initial_step
+from ..control._pid import FirstStep, initial_step
 from ..control._stability import Stability, spectrum_of
 from ..terms._field import close_field
 
@@ -135,8 +135,7 @@ class Coordinates(NamedTuple):
     Attributes:
         close: `close(model, t, y, args, h)`: the model as what the steps need of it, with its operands; `h` is the
             length of all steps, signed, where that is known, else None.
-        starting_step: `starting_step(field, t, y, direction, span, tolerances, norm)`: the size of a first step,
-            positive.
+        starting_step: `starting_step(field, start)`: the size of a first step, positive.
         prepare: `prepare(field, t, y)`: a state to start from, in the loop's variables, and whether one was found; None
             where every state will do.
         finish: `finish(field, y)`: the state that one of the loop stands for; linear.
@@ -146,7 +145,7 @@ class Coordinates(NamedTuple):
     """
 
     close: Callable[[Callable, Array, Y, Args, Array | None], tuple[Any, list[Array]]]
-    starting_step: Callable[..., Array]
+    starting_step: Callable[[Any, FirstStep], Array]
     prepare: Callable[[Any, RealScalarLike, Y], tuple[Y, BoolScalarLike | None]] = _prepared
     finish: Callable[[Any, Y], Y] = _finished
     entered: Callable[[Any, RealScalarLike, Y, Y], tuple[Y, BoolScalarLike | None]] | None = None
@@ -164,18 +163,7 @@ def of_state(order: int, evaluations: int) -> Coordinates:
         del h
         return close_field(model, t, y, args, evaluations)
 
-    def starting_step(
-        field: Any,
-        t: Array,
-        y: Y,
-        direction: Array,
-        span: Array,
-        tolerances: Tolerances,
-        norm: Norm | None = None,
-    ) -> Array:
-        return initial_step(field, t, y, direction, span, tolerances, order, norm)
-
-    return Coordinates(close, starting_step)
+    return Coordinates(close, lambda field, start: initial_step(field, start, order))
 
 
 class Hooks(NamedTuple):

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ...._types import Args, BoolScalarLike, RealScalarLike, Y
-from ...control._pid import Control, Tolerances
+from ...control._pid import Control, FirstStep, Tolerances
 from ...terms._split_field import close_split_field
 from .._capabilities import Coordinates, Hooks, Limits
 from .._stepper import AbstractStepper, Step, step_for_vjp
@@ -87,13 +87,12 @@ class FollowingWaves(AbstractWrappedStepper):
         other = self.base.limits.longest(inner)
         return longest if other is None else jnp.minimum(longest, other)
 
-    def starting_step(self, *arguments: Any, **options: Any) -> Array:
+    def starting_step(self, field: Any, start: FirstStep) -> Array:
         """Returns the size of a first step, positive."""
-        field, t, y, _, span, *_ = arguments
-        longest = jnp.minimum(self.longest(self.init(field, t, y)), span)
+        longest = jnp.minimum(self.longest(self.init(field, start.t, start.y)), start.span)
         if not self.measures:
             return longest
-        return jnp.minimum(longest, self.base.coordinates.starting_step(*arguments, **options))
+        return jnp.minimum(longest, self.base.coordinates.starting_step(field, start))
 
     def step(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`, or says that the state at its end may not be."""

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ...._types import Args, BoolScalarLike, RealScalarLike, Y
-from ...control._pid import Norm, Tolerances
+from ...control._pid import FirstStep
 from ...linear._structured_field import BoundStructuredField
 from ...terms._field import AbstractField
 from ...terms._split_field import SplitField
@@ -138,18 +138,9 @@ class WithHistory(AbstractWrappedStepper):
         """Returns the state alone."""
         return self.base.coordinates.finish(field, y.y)
 
-    def starting_step(
-        self,
-        field: BoundField,
-        t: Array,
-        y: Y,
-        direction: Array,
-        span: Array,
-        tolerances: Tolerances,
-        norm: Norm | None = None,
-    ) -> Array:
+    def starting_step(self, field: BoundField, start: FirstStep) -> Array:
         """Returns the size of a first step, positive."""
-        return self.base.coordinates.starting_step(field, t, y.y, direction, span, tolerances, norm)
+        return self.base.coordinates.starting_step(field, start._replace(y=start.y.y))
 
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances a state with its history from `t` to `t + h`."""

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PyTree
 from ...._interfaces._delayed import AbstractDelayed
 from ...._status import Status
 from ...._types import Args, RealScalarLike, Y
-from ...control._pid import Norm, Tolerances
+from ...control._pid import FirstStep
 from ...terms._field import AbstractField, check_like, literals_as_arrays
 from ...terms._split_field import BoundSplitField, SplitField, close_split_field
 from .._capabilities import Coordinates, Hooks, Limits, Traits
@@ -346,18 +346,9 @@ class MethodOfSteps(AbstractWrappedStepper):
         """Returns how long a step may be."""
         return memory[1]
 
-    def starting_step(
-        self,
-        field: Any,
-        t: Array,
-        y: Any,
-        direction: Array,
-        span: Array,
-        tolerances: Tolerances,
-        norm: Norm | None = None,
-    ) -> Array:
+    def starting_step(self, field: Any, start: FirstStep) -> Array:
         """Returns the size of a first step, no longer than the shortest delay."""
-        found = self.base.coordinates.starting_step(field.before_all, t, y.y, direction, span, tolerances, norm)
+        found = self.base.coordinates.starting_step(field.before_all, start._replace(y=start.y.y))
         return jnp.minimum(found, jnp.min(field.delays))
 
     def step(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Any, memory: PyTree) -> Step:

@@ -30,7 +30,7 @@ from ...._choices import choices
 from ...._jax._branches import cond
 from ...._types import Args, BoolScalarLike, RealScalarLike, Y
 from ...control._criterion import Criterion
-from ...control._pid import Norm, Tolerances, initial_step
+from ...control._pid import FirstStep, initial_step
 from ...linear._choose import LinearChoice
 from ...linear._preconditioners import AbstractPreconditioner
 from ...linear._structure import AbstractStructure
@@ -394,19 +394,10 @@ class BDF(AbstractStepper):
         rows = tuple(jnp.where(rests, jnp.zeros_like(row), row) for row in past.rows)
         return joined(past._replace(rows=rows).together(), reused_of(memory))
 
-    def starting_step(
-        self,
-        field: BoundField,
-        t: Array,
-        y: Y,
-        direction: Array,
-        span: Array,
-        tolerances: Tolerances,
-        norm: Norm | None = None,
-    ) -> Array:
+    def starting_step(self, field: BoundField, start: FirstStep) -> Array:
         """Returns the size of a first step, which is one of order one; positive."""
         # the error of such a step is of the second order in its size
-        return initial_step(field, t, y, direction, span, tolerances, 2, norm)
+        return initial_step(field, start, 2)
 
     def empty_dense(self, y: Y) -> PyTree:
         """Returns differences of zero."""

@@ -19,7 +19,7 @@ from ...._jax._ad_modes import not_differentiated
 from ...._jax._vma import match
 from ...._status import Status
 from ...._types import Args, RealScalarLike
-from ...control._pid import Control, Norm, Tolerances
+from ...control._pid import Control, FirstStep
 from ...noise._random_bits import threefry
 from ...terms._split_field import close_split_field
 from .._capabilities import Coordinates, Hooks, Limits, Traits
@@ -143,19 +143,10 @@ class AbstractReactionStepper(AbstractStepper):
         """Returns the time until what comes next."""
         return memory
 
-    def starting_step(
-        self,
-        field: Any,
-        t: Array,
-        y: Any,
-        direction: Array,
-        span: Array,
-        tolerances: Tolerances,
-        norm: Norm | None = None,
-    ) -> Array:
+    def starting_step(self, field: Any, start: FirstStep) -> Array:
         """Returns the length of the interval: steps are as long as the method allows."""
-        del field, t, y, direction, tolerances, norm
-        return span
+        del field
+        return start.span
 
     def after(
         self, field: Any, t: RealScalarLike, h: RealScalarLike, counts: ReactionState, x: Array, done: Array

@@ -13,13 +13,12 @@ from jaxtyping import Array, PyTree
 from ...._interfaces._model import AbstractSemilinear, AbstractSplit
 from ...._jax._loops import scan
 from ...._jax._vma import match
-from ...._types import Args, BoolScalarLike, RealScalarLike, Y
-from ...control._pid import Norm, Tolerances, initial_step
-from ...terms._split_field import BoundSplitField, Functions, close_split_field
-from .._capabilities import Coordinates, Hooks, Limits, Traits
+from ...._types import Args, RealScalarLike, Y
+from ...control._pid import FirstStep, initial_step
+from ...terms._split_field import Functions, close_split_field
+from .._capabilities import Limits, Traits
 from .._stepper import Step
-from .._structured_solver import AbstractStructuredStepper
-from ._modal import dtype_in, measured, modal_functions, modes_of, needs, starting_step, times
+from ._modal import AbstractModalStepper, dtype_in, is_modal, measured, modal_functions, needs, starting_step, times
 
 Rows = tuple[tuple[float, ...], ...]
 
@@ -48,7 +47,7 @@ class Additive(NamedTuple):
     error_order: int
 
 
-class ImplicitExplicit(AbstractStructuredStepper):
+class ImplicitExplicit(AbstractModalStepper):
     r"""An additive Runge-Kutta method for $\dot y = A y + N(t, y)$.
 
     $$(1 - h a_{ii} A)\, Y_i = y + h \sum_{j<i} \hat a_{ij} N(t + c_j h, Y_j) + h \sum_{j<i} a_{ij} A Y_j, \qquad
@@ -74,16 +73,6 @@ class ImplicitExplicit(AbstractStructuredStepper):
     def limits(self) -> Limits:
         """By the waves of the rest, which is explicit."""
         return Limits(by_waves=True)
-
-    @property
-    def coordinates(self) -> Coordinates:
-        """The state, or its modes."""
-        return Coordinates(self.close, self.starting_step, prepare=self.prepare, finish=self.finish)
-
-    @property
-    def hooks(self) -> Hooks:
-        """It knows the solution within a step."""
-        return Hooks(within=self.within)
 
     @property
     def order(self) -> int:
@@ -124,35 +113,17 @@ class ImplicitExplicit(AbstractStructuredStepper):
         del h
         return close_split_field(model, args, self.functions(model, t, y, args))
 
-    def prepare(self, field: Any, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
-        """Returns the initial state, or its modes."""
-        del t
-        return (modes_of(field, y) if _is_modal(field) else y), None
-
-    def finish(self, field: Any, y: Y) -> Y:
-        """Returns the state, transformed back from its modes."""
-        return field["inverse"](y) if _is_modal(field) else y
-
-    def starting_step(
-        self,
-        field: Any,
-        t: Array,
-        y: Y,
-        direction: Array,
-        span: Array,
-        tolerances: Tolerances,
-        norm: Norm | None = None,
-    ) -> Array:
+    def starting_step(self, field: Any, start: FirstStep) -> Array:
         """Returns a first step size."""
-        if _is_modal(field):
-            return starting_step(field, t, y, direction, span, tolerances, self.order, norm)
-        return initial_step(field["explicit"], t, y, direction, span, tolerances, self.order, norm)
+        if is_modal(field):
+            return starting_step(field, start, self.order)
+        return initial_step(field["explicit"], start, self.order)
 
     def step(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`."""
         del memory
         tableau, h = self.tableau, jnp.asarray(h)
-        if _is_modal(field):
+        if is_modal(field):
             point, slopes, stiff_terms = self._each_stage(field, t, h, y)
         else:
             point, slopes, stiff_terms = self._looped_stages(field, t, h, y)
@@ -162,7 +133,7 @@ class ImplicitExplicit(AbstractStructuredStepper):
         if tableau.error is None:
             return Step(y1, None, (), None)
         error = _sum(None, h, tableau.error, slopes, tableau.error, stiff_terms)
-        return Step(y1, error, (), None, measured=measured(field, error, y1) if _is_modal(field) else None)
+        return Step(y1, error, (), None, measured=measured(field, error, y1) if is_modal(field) else None)
 
     def _each_stage(self, field: Any, t: RealScalarLike, h: Array, y: Y) -> tuple[Y, list[Y], list[Y]]:
         """Returns the last stage, and the rest and the stiff part at every stage; unrolled."""
@@ -231,11 +202,6 @@ class ImplicitExplicit(AbstractStructuredStepper):
             point = solve(jnp.asarray(tableau.diagonal[-1], h.dtype) * h, right)
         return point, slopes, stiff_terms
 
-    def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
-        """Returns the state on the line between the ends of a step; no saved time lies there."""
-        del h, dense
-        return jax.tree.map(lambda a, b: a + jnp.asarray(theta, b.dtype) * (b - a), y0, y1)
-
     def within(self, field: Any, t: Array, h: Array, y: Y, step: Step) -> Callable[[Array], Y]:
         """Returns the solution within a step, by which events are found.
 
@@ -253,10 +219,6 @@ class ImplicitExplicit(AbstractStructuredStepper):
             return jax.tree.map(of_leaf, y, step.y1, last)
 
         return path
-
-
-def _is_modal(field: BoundSplitField) -> bool:
-    return "inverse" in field.functions
 
 
 def _diagonal(model, args, modes):

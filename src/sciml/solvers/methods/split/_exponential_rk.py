@@ -10,13 +10,12 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ...._interfaces._model import AbstractSemilinear, AbstractSplit
-from ...._types import Args, BoolScalarLike, RealScalarLike, Y
-from ...control._pid import Norm, Tolerances
+from ...._types import Args, RealScalarLike, Y
+from ...control._pid import FirstStep
 from ...terms._split_field import BoundSplitField, Functions, close_split_field, with_tables
-from .._capabilities import Coordinates, Hooks, Traits
+from .._capabilities import Traits
 from .._stepper import Step
-from .._structured_solver import AbstractStructuredStepper
-from ._modal import dtype_in, measured, modal_functions, modes_of, needs, starting_step, times
+from ._modal import AbstractModalStepper, dtype_in, measured, modal_functions, needs, starting_step, times
 from ._phi_functions import phi
 
 Row = tuple[tuple[int, float, str], ...]
@@ -48,7 +47,7 @@ class Scheme(NamedTuple):
     error_order: int
 
 
-class Exponential(AbstractStructuredStepper):
+class Exponential(AbstractModalStepper):
     r"""An exponential Runge-Kutta method for $\dot u = L u + N(t, u)$ with diagonal $L$.
 
     With $z = h L$,
@@ -72,16 +71,6 @@ class Exponential(AbstractStructuredStepper):
         return Traits(
             fsal=True, elementwise=False, transforms_state=True, knows_within=True, error_order=self.scheme.error_order
         )
-
-    @property
-    def coordinates(self) -> Coordinates:
-        """The modes of the state."""
-        return Coordinates(self.close, self.starting_step, prepare=self.prepare, finish=self.finish)
-
-    @property
-    def hooks(self) -> Hooks:
-        """It knows the solution within a step."""
-        return Hooks(within=self.within)
 
     @property
     def order(self) -> int:
@@ -139,27 +128,9 @@ class Exponential(AbstractStructuredStepper):
         leaves, structure = jax.tree.flatten(field["linear"]())
         return [of(*pair) for pair in zip(leaves, structure.flatten_up_to(modes))]
 
-    def prepare(self, field: Any, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
-        """Returns the modes of the initial state."""
-        del t
-        return modes_of(field, y), None
-
-    def finish(self, field: Any, y: Y) -> Y:
-        """Returns the state of given modes."""
-        return field["inverse"](y)
-
-    def starting_step(
-        self,
-        field: Any,
-        t: Array,
-        y: Y,
-        direction: Array,
-        span: Array,
-        tolerances: Tolerances,
-        norm: Norm | None = None,
-    ) -> Array:
+    def starting_step(self, field: Any, start: FirstStep) -> Array:
         """Returns a first step size, from how the rest moves the state."""
-        return starting_step(field, t, y, direction, span, tolerances, self.order, norm)
+        return starting_step(field, start, self.order)
 
     def init(self, field: Any, t: RealScalarLike, y: Y) -> PyTree:
         """Returns the rest at the start."""
@@ -178,11 +149,6 @@ class Exponential(AbstractStructuredStepper):
             return Step(y1, None, (), stages[-1])
         error = self._sum(tables, None, y, scheme.error, stages)
         return Step(y1, error, (), stages[-1], measured=measured(field, error, y1))
-
-    def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
-        """Returns the state on the line between the ends of a step; no saved time lies there."""
-        del h, dense
-        return jax.tree.map(lambda a, b: a + jnp.asarray(theta, b.dtype) * (b - a), y0, y1)
 
     def within(self, field: Any, t: Array, h: Array, y: Y, step: Step) -> Callable[[Array], Y]:
         """Returns the solution within a step, by which events are found.

@@ -5,6 +5,7 @@ the rest of the model transforms, the linear part is diagonal throughout, and no
 The tolerances are the state's: an error is measured after it has been transformed back.
 """
 
+import abc
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +16,53 @@ from jaxtyping import Array, PyTree
 
 from ...._interfaces._model import AbstractSemilinear
 from ...._structure_words import first_difference, structure_words
-from ...._types import Args, RealScalarLike, Y
-from ...control._pid import Norm, Tolerances, initial_step
+from ...._types import Args, BoolScalarLike, RealScalarLike, Y
+from ...control._pid import FirstStep, initial_step
 from ...terms._split_field import BoundSplitField, Functions
+from .._capabilities import Coordinates, Hooks
+from .._stepper import Step
+from .._structured_solver import AbstractStructuredStepper
+
+
+class AbstractModalStepper(AbstractStructuredStepper):
+    """A method whose state is that of the model or its modes; within a step it knows the solution, for events."""
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """The state, or its modes."""
+        return Coordinates(self.close, self.starting_step, prepare=self.prepare, finish=self.finish)
+
+    @property
+    def hooks(self) -> Hooks:
+        """It knows the solution within a step."""
+        return Hooks(within=self.within)
+
+    def prepare(self, field: Any, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
+        """Returns the initial state, or its modes."""
+        del t
+        return (field["transform"](y) if is_modal(field) else y), None
+
+    def finish(self, field: Any, y: Y) -> Y:
+        """Returns the state, transformed back from its modes."""
+        return field["inverse"](y) if is_modal(field) else y
+
+    def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
+        """Returns the state on the line between the ends of a step; no saved time lies there."""
+        del h, dense
+        return jax.tree.map(lambda a, b: a + jnp.asarray(theta, b.dtype) * (b - a), y0, y1)
+
+    @abc.abstractmethod
+    def starting_step(self, field: Any, start: FirstStep) -> Array:
+        """Returns a first step size."""
+
+    @abc.abstractmethod
+    def within(self, field: Any, t: Array, h: Array, y: Y, step: Step) -> Callable[[Array], Y]:
+        """Returns the solution within a step, by which events are found."""
+
+
+def is_modal(field: BoundSplitField) -> bool:
+    """Returns whether a loop runs in modes."""
+    return "inverse" in field.functions
 
 
 def modal_functions(
@@ -81,32 +126,18 @@ def _check(what: str, got: PyTree, of: str, wanted: PyTree) -> None:
         raise ValueError(f"`{what}` must have the structure of {of}, {kinds(wanted)}, but has {kinds(got)}.")
 
 
-def modes_of(field: BoundSplitField, y: Y) -> PyTree:
-    """Returns the modes of a state."""
-    return field["transform"](y)
-
-
 def measured(field: BoundSplitField, error: PyTree, modes: PyTree) -> tuple[Y, Y]:
     """Returns error and state, transformed back from the modes."""
     return field["inverse"](error), field["inverse"](modes)
 
 
-def starting_step(
-    field: BoundSplitField,
-    t: Array,
-    modes: PyTree,
-    direction: Array,
-    span: Array,
-    tolerances: Tolerances,
-    order: int,
-    norm: Norm | None,
-) -> Array:
+def starting_step(field: BoundSplitField, start: FirstStep, order: int) -> Array:
     """Returns a first step size from the rest alone; the linear part, which is stiff, does not limit the step."""
 
     def moved(t, y):
         return field["inverse"](field["rest"](t, field["transform"](y)))
 
-    return initial_step(moved, t, field["inverse"](modes), direction, span, tolerances, order, norm)
+    return initial_step(moved, start._replace(y=field["inverse"](start.y)), order)
 
 
 def dtype_in(linear: Array, mode: Array | jax.ShapeDtypeStruct) -> np.dtype:

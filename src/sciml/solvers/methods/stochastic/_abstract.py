@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
 from ...._types import Args, RealScalarLike, Y
-from ...control._pid import Norm, Tolerances, initial_step
+from ...control._pid import FirstStep, initial_step
 from ...noise._closed_noise import BoundNoisyField, NoisyField, close_noise
 from .._capabilities import Coordinates, Limits, Traits
 from .._stepper import AbstractStepper, Step
@@ -94,19 +94,10 @@ class AbstractStochasticStepper(AbstractStepper):
         del h, dense
         return jax.tree.map(lambda a, b: a + jnp.asarray(theta, a.dtype) * (b - a), y0, y1)
 
-    def starting_step(
-        self,
-        field: Any,
-        t: Array,
-        y: Y,
-        direction: Array,
-        span: Array,
-        tolerances: Tolerances,
-        norm: Norm | None = None,
-    ) -> Array:
+    def starting_step(self, field: Any, start: FirstStep) -> Array:
         """Returns the size of a first step: by the drift, and between certain parts of the interval."""
-        by_drift = initial_step(field, t, y, direction, span, tolerances, self.order + 1, norm)
-        return jnp.clip(by_drift, _SHORTEST_FIRST_STEP * span, _LONGEST_FIRST_STEP * span)
+        by_drift = initial_step(field, start, self.order + 1)
+        return jnp.clip(by_drift, _SHORTEST_FIRST_STEP * start.span, _LONGEST_FIRST_STEP * start.span)
 
 
 def plus(y: Y, *terms: Y) -> Y:

@@ -23,20 +23,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from ...._types import Args, BoolScalarLike, RealScalarLike, Y
-from ...control._pid import Norm, Tolerances
+from ...._types import Args, RealScalarLike, Y
 from ...noise._closed_noise import BoundNoisyField, NoisyField
 from ...terms._split_field import with_tables
-from .._capabilities import Coordinates
 from ..split._etdrk import ETD1
 from ..split._exponential_rk import Exponential
 from ..split._modal import dtype_in, times
 from ..split._phi_functions import phi
-from ._abstract import AbstractStochasticStepper
-from ._structured import close_structured_noise, noise_of, rest_with_correction, state_of
+from ._structured import (
+    AbstractStructuredNoiseStepper,
+    close_structured_noise,
+    noise_of,
+    rest_with_correction,
+    state_of,
+)
 
 
-class StochasticETD1(AbstractStochasticStepper):
+class StochasticETD1(AbstractStructuredNoiseStepper):
     r"""The exponential method of Euler for equations with noise, exact where these are linear and the noise additive.
 
     For a drift $L \hat u + N(t, \hat u)$ with $L$ diagonal in some modes, an `sciml.AbstractSemilinear` such as
@@ -71,12 +74,6 @@ class StochasticETD1(AbstractStochasticStepper):
     """
 
     evaluations: ClassVar[int] = 1
-    traits = AbstractStochasticStepper.traits._replace(elementwise=False, batched_vjp=False, transforms_state=True)
-
-    @property
-    def coordinates(self) -> Coordinates:
-        """The state, or its modes."""
-        return super().coordinates._replace(prepare=self.prepare, finish=self.finish)
 
     @property
     def _without_noise(self) -> Exponential:
@@ -92,15 +89,6 @@ class StochasticETD1(AbstractStochasticStepper):
         functions, operands = with_tables(field.functions, operands, _tables(bound, h, modes, wide=True))
         return NoisyField(functions, field.noise, field.is_elementwise), operands
 
-    def prepare(self, field: Any, t: RealScalarLike, y: Y) -> tuple[PyTree, BoolScalarLike | None]:
-        """Returns the modes of the initial state."""
-        del t
-        return field["transform"](y), None
-
-    def finish(self, field: Any, y: PyTree) -> Y:
-        """Returns the state of given modes."""
-        return field["inverse"](y)
-
     def advance(self, field: BoundNoisyField, t: RealScalarLike, h: RealScalarLike, y: PyTree) -> tuple[PyTree, None]:
         """Returns the modes after a step."""
         tables = _tables(field, h, y) if field.tables is None else field.tables
@@ -113,20 +101,6 @@ class StochasticETD1(AbstractStochasticStepper):
             for table, u, n, w in zip(tables, leaves, rest, noise)
         ]
         return jax.tree.unflatten(structure, moved), None
-
-    def starting_step(
-        self,
-        field: Any,
-        t: Array,
-        y: PyTree,
-        direction: Array,
-        span: Array,
-        tolerances: Tolerances,
-        norm: Norm | None = None,
-    ) -> Array:
-        """Returns the length of the interval; steps are given."""
-        del field, t, y, direction, tolerances, norm
-        return span
 
 
 def _tables(field: Any, h: RealScalarLike, modes: PyTree, wide: bool = False) -> list[dict[str, Array]]:

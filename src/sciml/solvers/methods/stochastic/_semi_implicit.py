@@ -14,13 +14,17 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from ...._checks import concrete
-from ...._types import Args, BoolScalarLike, RealScalarLike, Y
-from ...control._pid import Norm, Tolerances
+from ...._types import Args, RealScalarLike, Y
 from ...noise._closed_noise import BoundNoisyField
-from .._capabilities import Coordinates
 from ..split._additive_rk import Additive, ImplicitExplicit
-from ._abstract import AbstractStochasticStepper, plus, scaled
-from ._structured import close_structured_noise, noise_of, rest_with_correction, state_of
+from ._abstract import plus, scaled
+from ._structured import (
+    AbstractStructuredNoiseStepper,
+    close_structured_noise,
+    noise_of,
+    rest_with_correction,
+    state_of,
+)
 
 _EULER = Additive(
     nodes=(0.0, 1.0), explicit=((), (1.0,)), implicit=((), (0.0,)), diagonal=(0.0, 1.0), weights=None, error=None,
@@ -28,7 +32,7 @@ _EULER = Additive(
 )  # fmt: skip
 
 
-class SemiImplicitEuler(AbstractStochasticStepper):
+class SemiImplicitEuler(AbstractStructuredNoiseStepper):
     r"""The Euler-Maruyama method with an implicit linear part, for diffusion with noise: strong order 1/2 or 1.
 
     For a drift $A y + N(t, y)$, an `sciml.AbstractSplit` such as `sciml.models.AllenCahn`, or an
@@ -70,12 +74,6 @@ class SemiImplicitEuler(AbstractStochasticStepper):
 
     theta: float = eqx.field(static=True, default=1.0)
     evaluations: ClassVar[int] = 1
-    traits = AbstractStochasticStepper.traits._replace(elementwise=False, batched_vjp=False, transforms_state=True)
-
-    @property
-    def coordinates(self) -> Coordinates:
-        """The state, or its modes."""
-        return super().coordinates._replace(prepare=self.prepare, finish=self.finish)
 
     def __check_init__(self):
         number = concrete(self.theta) and isinstance(self.theta, int | float) and not isinstance(self.theta, bool)
@@ -91,15 +89,6 @@ class SemiImplicitEuler(AbstractStochasticStepper):
     def _without_noise(self) -> ImplicitExplicit:
         return ImplicitExplicit(_EULER, "SemiImplicitEuler")
 
-    def prepare(self, field: Any, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
-        """Returns the initial state, or its modes."""
-        del t
-        return (field["transform"](y) if "transform" in field else y), None
-
-    def finish(self, field: Any, y: Y) -> Y:
-        """Returns the state, transformed back from its modes."""
-        return state_of(field, y)
-
     def advance(self, field: BoundNoisyField, t: RealScalarLike, h: RealScalarLike, y: Y) -> tuple[Y, None]:
         """Returns the state after a step."""
         h, state = jnp.asarray(h), state_of(field, y)
@@ -110,17 +99,3 @@ class SemiImplicitEuler(AbstractStochasticStepper):
             parts.append(scaled(self.theta, field["stiff"](jax.tree.map(jnp.zeros_like, y))))
         right = plus(y, scaled(h, plus(*parts)), noise_of(field, t, h, state))
         return field["solve"](self.theta * h, right), None
-
-    def starting_step(
-        self,
-        field: Any,
-        t: Array,
-        y: Y,
-        direction: Array,
-        span: Array,
-        tolerances: Tolerances,
-        norm: Norm | None = None,
-    ) -> Array:
-        """Returns the length of the interval; steps are given."""
-        del field, t, y, direction, tolerances, norm
-        return span

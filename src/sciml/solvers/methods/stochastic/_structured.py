@@ -1,11 +1,13 @@
 """What methods for stiff noise share: they read the structure of a drift, as those without noise do."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 from jaxtyping import Array, PyTree
 
-from ...._types import Args, RealScalarLike, Y
+from ...._types import Args, BoolScalarLike, RealScalarLike, Y
+from ...control._pid import FirstStep
 from ...noise._closed_noise import (
     BoundNoisyField,
     ModelWithNoise,
@@ -16,7 +18,33 @@ from ...noise._closed_noise import (
     shape_of,
 )
 from ...terms._split_field import Functions
-from ._abstract import plus
+from .._capabilities import Coordinates
+from ._abstract import AbstractStochasticStepper, plus
+
+
+class AbstractStructuredNoiseStepper(AbstractStochasticStepper):
+    """A method that runs in the modes of a drift, where it has them, with steps that are given."""
+
+    traits = AbstractStochasticStepper.traits._replace(elementwise=False, batched_vjp=False, transforms_state=True)
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """The state, or its modes."""
+        return super().coordinates._replace(prepare=self.prepare, finish=self.finish)
+
+    def prepare(self, field: Any, t: RealScalarLike, y: Y) -> tuple[PyTree, BoolScalarLike | None]:
+        """Returns the initial state, or its modes."""
+        del t
+        return (field["transform"](y) if "transform" in field else y), None
+
+    def finish(self, field: Any, y: PyTree) -> Y:
+        """Returns the state, transformed back from its modes."""
+        return state_of(field, y)
+
+    def starting_step(self, field: Any, start: FirstStep) -> Array:
+        """Returns the length of the interval; steps are given."""
+        del field
+        return start.span
 
 
 def close_structured_noise(
