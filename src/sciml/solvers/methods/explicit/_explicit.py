@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import diffrax
+import equinox as eqx
 import numpy as np
 
 from ._runge_kutta import StepsAlone
@@ -13,9 +14,18 @@ class AbstractExplicitSolver(diffrax.AbstractERK):
     """An explicit Runge-Kutta method without an interpolation of its own: steps end at saved times.
 
     In `diffrax.diffeqsolve` the solution between steps is interpolated linearly.
+
+    Attributes:
+        power: The order of the method.
     """
 
+    power: eqx.AbstractClassVar[int]
     interpolation_cls: ClassVar[Any] = StepsAlone
+
+    def order(self, terms: Any) -> int:
+        """Returns the order of the method."""
+        del terms
+        return self.power
 
     def strong_order(self, terms: Any) -> None:
         """Returns None: it is for equations without noise."""

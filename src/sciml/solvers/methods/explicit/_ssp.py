@@ -36,11 +36,7 @@ class SSPRK33(AbstractExplicitSolver):
     tableau: ClassVar[diffrax.ButcherTableau] = tableau(
         rows=((1.0,), (1 / 4, 1 / 4)), weights=(1 / 6, 1 / 6, 2 / 3), error_weights=(-1 / 3, -1 / 3, 2 / 3)
     )
-
-    def order(self, terms: object) -> int:
-        """Returns the order of the method."""
-        del terms
-        return 3
+    power: ClassVar[int] = 3
 
 
 class SSPRK43(AbstractExplicitSolver):
@@ -69,11 +65,7 @@ class SSPRK43(AbstractExplicitSolver):
         weights=(1 / 6, 1 / 6, 1 / 6, 1 / 2),
         error_weights=(-1 / 12, -1 / 12, -1 / 12, 1 / 4),
     )
-
-    def order(self, terms: object) -> int:
-        """Returns the order of the method."""
-        del terms
-        return 3
+    power: ClassVar[int] = 3
 
 
 class SSPRK104(AbstractExplicitSolver):
@@ -105,8 +97,4 @@ class SSPRK104(AbstractExplicitSolver):
         weights=(1 / 10,) * 10,
         error_weights=(-1 / 10, 1 / 10, 1 / 10, -1 / 5, 1 / 10, 1 / 10, -1 / 10, 1 / 10, -1 / 5, 1 / 10),
     )
-
-    def order(self, terms: object) -> int:
-        """Returns the order of the method."""
-        del terms
-        return 4
+    power: ClassVar[int] = 4

@@ -39,11 +39,7 @@ class Vern6(AbstractExplicitSolver):
     """
 
     tableau: ClassVar[diffrax.ButcherTableau] = _tableau("Vern6")
-
-    def order(self, terms: object) -> int:
-        """Returns the order of the method."""
-        del terms
-        return 6
+    power: ClassVar[int] = 6
 
 
 class Vern7(AbstractExplicitSolver):
@@ -66,11 +62,7 @@ class Vern7(AbstractExplicitSolver):
     """
 
     tableau: ClassVar[diffrax.ButcherTableau] = _tableau("Vern7")
-
-    def order(self, terms: object) -> int:
-        """Returns the order of the method."""
-        del terms
-        return 7
+    power: ClassVar[int] = 7
 
 
 class Vern8(AbstractExplicitSolver):
@@ -93,11 +85,7 @@ class Vern8(AbstractExplicitSolver):
     """
 
     tableau: ClassVar[diffrax.ButcherTableau] = _tableau("Vern8")
-
-    def order(self, terms: object) -> int:
-        """Returns the order of the method."""
-        del terms
-        return 8
+    power: ClassVar[int] = 8
 
 
 class Vern9(AbstractExplicitSolver):
@@ -120,8 +108,4 @@ class Vern9(AbstractExplicitSolver):
     """
 
     tableau: ClassVar[diffrax.ButcherTableau] = _tableau("Vern9")
-
-    def order(self, terms: object) -> int:
-        """Returns the order of the method."""
-        del terms
-        return 9
+    power: ClassVar[int] = 9
