@@ -38,19 +38,19 @@ LIMIT = 2.0
 MOST = 100_000  # steps
 REFERENCES = pathlib.Path(__file__).with_name("contest_references.json")
 FIGURES = pathlib.Path(__file__).resolve().parents[1] / "docs" / "figures"
-COLOURS = {
-    "sciml Rodas5P": "#0072B2",
-    "sciml Rodas5P, GMRES": "#56B4E9",
-    "sciml BDF": "#0072B2",
-    "sciml Radau5": "#009E73",
-    "sciml Kvaerno5": "#F0E442",
-    "sciml Vern7": "#0072B2",
-    "diffrax Kvaerno5": "#D55E00",
-    "diffrax Tsit5": "#D55E00",
-    "CVODE": "#000000",
-    "diffsol": "#CC79A7",
-    "SciPy LSODA": "0.55",
-    "SciPy Radau": "#E69F00",
+STYLES = {  # colour and marker; sciml's lines are solid
+    "sciml Rodas5P": ("#0072B2", "o"),
+    "sciml Rodas5P, GMRES": ("#56B4E9", "P"),
+    "sciml BDF": ("#009E73", "s"),
+    "sciml Radau5": ("#CC79A7", "D"),
+    "sciml Kvaerno5": ("#E69F00", "^"),
+    "sciml Vern7": ("#882255", "v"),
+    "diffrax Kvaerno5": ("#D55E00", "^"),
+    "diffrax Tsit5": ("#D55E00", "v"),
+    "CVODE": ("#000000", "s"),
+    "diffsol": ("#7F5539", "*"),
+    "SciPy LSODA": ("0.6", "X"),
+    "SciPy Radau": ("0.4", "D"),
 }
 
 Run = Callable[[float, float], np.ndarray]
@@ -334,11 +334,12 @@ def _draw(found: dict[str, list[Measured]], many: bool) -> str:
     figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
     handles: dict[str, Any] = {}
     for ax, (title, measured) in zip(axes.flat, found.items()):
-        for label, colour in COLOURS.items():
+        for label, (colour, marker) in STYLES.items():
             here = [r for r in measured if r.label.rsplit(", ", 1)[0] == label and r.times and 0 < r.error < 10]
             if here:
                 x, y = [r.error for r in here], [1e3 * r.median for r in here]
-                (handles[label],) = ax.loglog(x, y, "o-", color=colour, label=label, markersize=3.5, linewidth=1.2)
+                line = dict(color=colour, marker=marker, linestyle="-" if label.startswith("sciml") else "--")
+                (handles[label],) = ax.loglog(x, y, label=label, markersize=4.5, linewidth=1.2, **line)
         ax.invert_xaxis()
         ax.set_title(title, loc="left", fontsize=9)
         ax.tick_params(labelsize=7)

@@ -26,6 +26,9 @@ BOOSTS = {
     "design/": 0.2,
     "changelog/": 0.1,
 }
+WITHOUT_CODE = ("api/", "tutorials/")
+"""Where code is examples and scripts: it makes the index large, and its words are found elsewhere."""
+_CODE = re.compile(r"<pre>.*?</pre>", re.DOTALL)
 
 
 def terms(path: pathlib.Path) -> dict[str, list[str]]:
@@ -36,12 +39,14 @@ def terms(path: pathlib.Path) -> dict[str, list[str]]:
 
 
 def completed(entries: list[dict[str, Any]], wanted: Mapping[str, list[str]]) -> list[str]:
-    """Adds the words to the entries of an index, and returns the places that are not in it."""
+    """Adds the words to the entries of an index, weighs the entries, and returns the places that are not in it."""
     by_place = {entry["location"]: entry for entry in entries}
     for place, words in wanted.items():
         if place in by_place:
             by_place[place]["tags"] = words
     for place, entry in by_place.items():
+        if place.startswith(WITHOUT_CODE):
+            entry["text"] = _CODE.sub("", entry["text"])
         entry["boost"] = next((boost for start, boost in BOOSTS.items() if place.startswith(start)), 1.0)
     return [place for place in wanted if place not in by_place]
 
