@@ -115,16 +115,10 @@ print("angle and speed:", *(f"{float(x):.6f}" for x in by_hand))
 #
 # ## Use in sciml
 #
-<<<<<<< HEAD
-# `sciml.inspect.jaxpr` prints the program of any function, including modules and keyword arguments. Under
+# `equinox.filter_make_jaxpr` returns the program of any function, including modules and keyword arguments. Under
 # `jax.vmap(sciml.solve)` a similar interpreter runs a model written for one member over many *lanes*
 # ([glossary](../guides/glossary.md#ensembles)), component by component. `sciml.inspect.fallbacks` lists the
 # primitives without a rule:
-=======
-# `equinox.filter_make_jaxpr` returns the program of anything, with modules and keyword arguments. Under
-# `jax.vmap(sciml.solve)` an interpreter such as yours runs a model written for one member over many *lanes*,
-# component by component, and `sciml.inspect.fallbacks` says which primitives had no rule:
->>>>>>> 7146e83b (Methods of one family are one class with an order; results and doubles leave the public face)
 
 # %%
 pendulum = sciml.models.Pendulum()
