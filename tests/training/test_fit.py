@@ -237,6 +237,29 @@ def test_bounds_hold_where_the_optimum_lies_outside(solver):
         assert "`size` ended on a bound" in found.message
 
 
+@pytest.mark.x64
+def test_standard_errors_beside_a_parameter_on_its_bound():
+    """They are those of a fit in which that parameter is held at the bound; samples hold it, too."""
+    x = np.linspace(0.0, 1.0, 20)
+    y = 3.0 + 2.0 * x + 0.1 * np.sin(40 * x)
+    line = dict(a=jnp.array(1.0), b=jnp.array(1.0))
+    residuals = lambda m, data: m["a"] + m["b"] * x - y  # noqa: E731
+    bounds = [(lambda m: m["a"], 0.0, 2.5)]
+    found = quiet(line, residuals, None, bounds=bounds)
+    held = quiet(
+        dict(a=found.model["a"], b=line["b"]), residuals, None, where=lambda m: m["b"], sigma=float(found.sigma)
+    )
+    assert np.isnan(found.standard_errors["a"]) and "`a` ended on a bound" in found.message
+    np.testing.assert_allclose(found.standard_errors["b"], held.standard_errors["b"], rtol=1e-5)
+    draws = found.sample(jax.random.key(0), 200)
+    np.testing.assert_allclose(draws["a"], 2.5, rtol=1e-3)
+    np.testing.assert_allclose(np.std(draws["b"]), held.standard_errors["b"], rtol=0.2)
+    assert "No standard errors" not in found.summary()
+
+    both = quiet(line, residuals, None, bounds=[*bounds, (lambda m: m["b"], 0.0, 1.5)])
+    assert np.isnan(both.covariance).all() and "`a`, `b` ended on a bound" in both.message
+
+
 def test_a_large_value_above_a_lower_bound_is_not_at_the_bound():
     x, y = line_data()
     found = quiet(Line(jnp.array(5e3), jnp.ones(())), difference, (x, 1e5 * y), bounds=[(lambda m: m.slope, 0.0, None)])

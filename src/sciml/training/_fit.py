@@ -75,13 +75,31 @@ def laplace(jacobian: np.ndarray, loss: float, sigma: float | None, eps: float) 
     units = np.where(lengths > 0, lengths, 1)
     _, s, vt = np.linalg.svd(jacobian / units)  # full: vt is p by p even where m < p
     s = np.concatenate([s, np.zeros(p - len(s))])
-    good = s > 10 * eps * max(m, p) * max(s[0], np.finfo(float).tiny)
+    good = s > 10 * eps * max(m, p) * s.max(initial=np.finfo(float).tiny)
     factor = sigma * (vt.T / np.where(good, s, 1))[:, good] / units[:, None]
     covariance = factor @ factor.T
     undetermined = (np.abs(vt[~good]) > np.sqrt(eps)).any(axis=0)
     covariance[undetermined] = np.inf
     covariance[:, undetermined] = np.inf
     return Laplace(sigma, factor if good.all() else None, covariance, undetermined, np.zeros(p, bool))
+
+
+def among(found: Laplace, free: np.ndarray) -> Laplace:
+    """Returns the approximation of some parameters as one of all, in which the other parameters have no variance.
+
+    Args:
+        found: The approximation of the free parameters.
+        free: Which of all parameters these are. Samples leave the others where they are; their covariances are NaN.
+    """
+    rows, size = np.flatnonzero(free), len(free)
+    block = np.ix_(rows, rows)
+    covariance, factor = np.full((size, size), np.nan), np.zeros((size, size))
+    undetermined, rough = np.zeros(size, bool), np.zeros(size, bool)
+    covariance[block], undetermined[rows], rough[rows] = found.covariance, found.undetermined, found.rough
+    if found.factor is None:
+        return Laplace(found.sigma, None, covariance, undetermined, rough)
+    factor[block] = found.factor
+    return Laplace(found.sigma, factor, covariance, undetermined, rough)
 
 
 def compared_with_loss(
@@ -103,7 +121,7 @@ def compared_with_loss(
     Returns:
         The same with other columns and covariance, where `rough` tells the parameters that this concerns.
     """
-    if found.factor is None or found.sigma == 0:
+    if found.factor is None or found.sigma == 0 or not z.size:
         return found
     factor, rough = found.factor.copy(), found.rough.copy()
     widths = np.max(np.abs(factor) / scale[:, None], axis=0)
@@ -420,20 +438,30 @@ def _result(
     freedom = problem.size - selection.size
     s = sigma if sigma is not None else (np.sqrt(2 * loss / freedom) if freedom > 0 else np.nan)
     if jac is not None:
-        found = laplace(jac, float(loss), sigma, float(jnp.finfo(narrowest).eps))
-        at_bound = selection.at_bound(z)
-        scale = np.asarray(selection.scale(z), np.float64)
-        if not at_bound:  # there the loss is no parabola, and the message says so
-            found = compared_with_loss(found, np.asarray(z, np.float64), scale, residual_at(problem))
+        # a parameter on a bound is held there, since the loss is no parabola across it; the others get their errors so
+        at_bound, at = selection.at_bound(z), np.asarray(z, np.float64)
+        free, held = ~at_bound, at_bound.any()
+        scale, whole = np.asarray(selection.scale(z), np.float64), residual_at(problem)
+
+        def residual(part: np.ndarray) -> np.ndarray:
+            moved = at.copy()
+            moved[free] = part
+            return whole(moved)
+
+        found = laplace(jac[:, free], float(loss), float(s) if held else sigma, float(jnp.finfo(narrowest).eps))
+        found = among(compared_with_loss(found, at[free], scale[free], residual), free)
         slope = np.asarray(selection.slope(z), np.float64)
         with np.errstate(invalid="ignore"):  # an infinite variance times a slope of zero
             natural = found.covariance * np.outer(slope, slope)
         cov = jnp.asarray(natural, dtype)
         errors = selection.tree(model, jnp.asarray(np.sqrt(np.diagonal(natural)), dtype))
         factor = None if found.factor is None else jnp.asarray(found.factor, dtype)
-        if at_bound:
-            shown = ", ".join(f"`{name}`" for name in at_bound[:10])
-            message = f"{message} Note: {shown} ended on a bound, where standard errors mean nothing."
+        if held:
+            shown = _listed(names, at_bound)
+            message = (
+                f"{message} Note: {shown} ended on a bound and has no standard error; the standard errors of the other "
+                "parameters assume that it stays there."
+            )
         if found.rough.any():
             doubt = (
                 f"the data hardly determine {_listed(names, found.rough)}: the loss about the optimum is not the "
@@ -444,8 +472,8 @@ def _result(
             warn(f"`fit`: {doubt}")
         widest = np.maximum(scale, np.asarray(selection.scale(selection.flatten(problem.model)), np.float64))
         wide, direction = loose(found, widest)
-        if wide.any() and not at_bound:
-            worst = np.max(np.sqrt(np.diagonal(found.covariance)) / widest)
+        if wide.any():
+            worst = np.nanmax(np.sqrt(np.diagonal(found.covariance)) / widest)
             doubt = (
                 f"the data determine {_listed(names, wide)} only within standard errors of up to {worst:.1e} times "
                 f"their own size. What is least certain is {in_words(direction, names)}, relative to these. Fix some "

@@ -24,7 +24,8 @@ class Fit(eqx.Module):
             $m$ residuals and $p$ parameters (NaN where $m \le p$).
         parameters: The $p$ fitted numbers in their own units, in the order of `names`.
         covariance: $s^2 (J^T J)^{-1}$, shape `(p, p)`, in the parameters' own units; infinite where the
-            data do not determine a parameter, NaN where $s$ is unknown, None where it was not computed.
+            data do not determine a parameter, NaN where $s$ is unknown and for parameters that ended on a bound (the
+            others assume that these stay there, and so do samples), None where it was not computed.
         standard_errors: Square roots of the covariance's diagonal, in the structure of the model with
             None at leaves that were not fitted: `fit.standard_errors.alpha`. None where it was not computed.
         history: The loss before every step, and last the loss at the end, shape `(n_steps + 1,)`.
@@ -159,6 +160,6 @@ class Fit(eqx.Module):
             same = int(np.sum(np.asarray(self.start_losses) <= float(self.loss) * 1.01))
             lines.append(f"{same} of {len(self.start_losses)} starts ended within 1% of this loss")
         lines.append(self.message)
-        if not np.all(np.isfinite(errors)) and self._no_factor not in self.message:
+        if self._factor is None and self._no_factor not in self.message:
             lines.append(f"No standard errors: {self._no_factor}")
         return "\n".join(lines)

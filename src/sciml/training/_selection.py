@@ -127,16 +127,15 @@ class ParameterSelection(eqx.Module):
         """Returns what one unit of `spread` is for each free variable."""
         return self.join([t.scale(x) for t, x in zip(self.transforms, self.split(z), strict=True)])
 
-    def at_bound(self, z: Float[Array, " p"]) -> tuple[str, ...]:
-        """Returns the names of the parameters between two bounds that have run into one of them."""
+    def at_bound(self, z: Float[Array, " p"]) -> np.ndarray:
+        """Returns which of the parameters that lie between two bounds have run into one of them, shape `(p,)`."""
         bounded = self.join(
             [
                 jnp.full(piece.shape, _has_range(transform), piece.dtype)
                 for transform, piece in zip(self.transforms, self.split(z), strict=True)
             ]
         )
-        edges = np.asarray(bounded * jnp.abs(z)) > _EDGE
-        return tuple(name for name, edge in zip(self.names, edges, strict=True) if edge)
+        return np.asarray(bounded * jnp.abs(z)) > _EDGE
 
     def inside(self, z: Float[Array, " p"], usual: Float[Array, " p"]) -> Float[Array, " p"]:
         """Returns the free variables with parameters that have run into a bound moved off it.
