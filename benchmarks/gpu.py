@@ -137,8 +137,8 @@ def _rates(options: argparse.Namespace, right: set[tuple[str, int]], late: Calla
     bandwidth = copy_bandwidth(options.repeats)
     report(f"A copy moves {bandwidth / 1e9:.0f} GB/s, read and written.\n")
     report(
-        "The rate is in 10^9 cells a second for one step; the share is that of the rate at which every field is read "
-        "and written once for each step at the speed of a copy, which more steps for each pass may exceed.\n"
+        "The rate is in 10^9 cells a second for one step; the share is relative to the rate at which every field is "
+        "read and written once for each step at the speed of a copy, which more steps for each pass may exceed.\n"
     )
     report("| update | cells | backend | rate | share | to XLA |\n|---|---|---|---|---|---|")
     for name, (update, params, ndim) in CASES.items():

@@ -1,4 +1,4 @@
-"""Problems of the PEtab benchmark collection: likelihoods beside published ones, first calls and gradients.
+"""Problems of the PEtab benchmark collection: likelihoods compared with published ones, first calls and gradients.
 
 `python -m benchmarks petab` where the environment variable `PETAB_MODELS` names a clone's folder `Benchmark-Models`, of
 https://github.com/Benchmarking-Initiative/Benchmark-Models-PEtab; `PETAB_NAMES` picks some.
@@ -137,7 +137,7 @@ def groups() -> list[Group]:
             cells += [f"{of.value - REFERENCES[measured.label]:+.1e}"]
             cells += [duration(of.read), duration(of.first), duration(of.again), f"{of.gradient_off:.1e}"]
             lines.append(f"| {' | '.join([*cells, duration(of.first_gradient), duration(of.gradient)])} |")
-        lines += ["", "- read: the first in a process imports the readers of PEtab and SBML, too", ""]
+        lines += ["", "- read: the first in a process also imports the readers of PEtab and SBML", ""]
         return "\n".join(lines)
 
     names = os.environ.get("PETAB_NAMES", "").split() or list(REFERENCES)

@@ -114,7 +114,7 @@ def _tubes() -> Group:
     rows = [_row(name, scheme, kept) for name in (*TUBES, *OTHERS) for scheme in SCHEMES]
     title = (
         f"Mean error of the density (and steps) with {CELLS[0]} and {CELLS[1]} cells, float64, HLLC, Courant number "
-        f"0.45: beside the exact solution, of the last two beside WENO5Z with {FINE} cells"
+        f"0.45: compared with the exact solution, the last two with WENO5Z on {FINE} cells"
     )
     return Group(title, rows, repeats=1, table=table)
 
