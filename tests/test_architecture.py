@@ -517,7 +517,7 @@ def test_dir_lists_the_public_names():
     assert set(dir(sciml)) == public | {"__version__"}
     with pytest.raises(AttributeError, match="'sciml' has no attribute 'modles'"):
         sciml.modles
-    with pytest.raises(AttributeError, match="take `diffrax.SaveAt`"):
+    with pytest.raises(AttributeError, match="use `diffrax.SaveAt`"):
         sciml.SaveAt
     assert importlib.import_module("sciml.adjoints") is sciml.adjoints
 

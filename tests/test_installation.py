@@ -51,7 +51,7 @@ def installed(folder, name: str, version: str, *files: str):
 def test_a_namesake_is_warned_of_once(tmp_path):
     namesake = installed(tmp_path, "sciml", "0.0.12", "sciml/__init__.py", "sciml/utils.py")
     (warning,) = warnings_of_import(namesake)
-    assert warning.startswith("<string> The distribution `sciml` 0.0.12 is installed too")
+    assert warning.startswith("<string> The distribution `sciml` 0.0.12 is also installed")
     assert f"pip uninstall sciml {DISTRIBUTION}" in warning
 
 
@@ -87,7 +87,7 @@ def test_a_source_tree_that_is_not_installed_has_no_version(monkeypatch):
 
 def test_a_version_with_a_known_fault_is_warned_of(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", {"jaxlib": "0.11.1"}.__getitem__)
-    with pytest.warns(UserWarning, match=r"jaxlib 0.11.1: on CPUs .* take another version"):
+    with pytest.warns(UserWarning, match=r"jaxlib 0.11.1: on CPUs.* install another version"):
         warn_of_versions()
     monkeypatch.setattr(importlib.metadata, "version", {"jaxlib": "0.11.2"}.__getitem__)
     warn_of_versions()

@@ -52,11 +52,11 @@ def test_words(tree, words):
     "wanted, got, said",
     [
         ({"x": X, "v": X}, {"x": X}, "`['v']`: it is missing"),
-        ({"x": X}, {"x": X, "v": X}, "`['v']`: it has no place there"),
-        ({"x": (X, X)}, {"x": [X, X]}, "`['x']`: [float32[3], float32[3]] in place of (float32[3], float32[3])"),
-        ((X, X), (X, X[:2]), "`[1]`: float32[2] in place of float32[3]"),
-        (State(X, X), State(X, None), "`.p`: None in place of float32[3]"),
-        ((Module(X),), (Module(X, 4),), "`[0]`: what is no array in it differs"),
+        ({"x": X}, {"x": X, "v": X}, "`['v']`: it was not expected"),
+        ({"x": (X, X)}, {"x": [X, X]}, "`['x']`: [float32[3], float32[3]] instead of (float32[3], float32[3])"),
+        ((X, X), (X, X[:2]), "`[1]`: float32[2] instead of float32[3]"),
+        (State(X, X), State(X, None), "`.p`: None instead of float32[3]"),
+        ((Module(X),), (Module(X, 4),), "`[0]`: its fields that are not arrays differ"),
     ],
 )
 def test_first_difference(wanted, got, said):
@@ -141,13 +141,13 @@ CASES = {
     "positive": (lambda: solve(positive={"x": True}), r"but is \{'x': bool\}. The first difference is at `\['v'\]`"),
     "update": (
         lambda: solve(events=sciml.Event(lambda t, y, args: y["x"][0], lambda t, y, args: {**y, "v": y["v"][:2]})),
-        r"The first difference is at `\['v'\]`: float32\[2\] in place of float32\[3\]",
+        r"The first difference is at `\['v'\]`: float32\[2\] instead of float32\[3\]",
     ),
     "step": (lambda: solve(solver=OtherEnd(), dt=0.1), r"must return `y1` .*but returns \(float32\[3\],\)"),
     "diffusion": (stochastic, r"but it returned \{'x': float32\[3\]\}. The first difference is at `\['v'\]`"),
     "second order": (
         lambda: solve(Spring(), solver=sciml.solvers.VelocityVerlet(), dt=0.1),
-        r"two PyTrees alike.*, but `y0` is \{'v': float32\[3\]",
+        r"two PyTrees of the same structure.*, but `y0` is \{'v': float32\[3\]",
     ),
     "linear": (
         lambda: solve(TwoLinearParts(), X, solver=sciml.solvers.ETDRK(order=4), dt=0.1),

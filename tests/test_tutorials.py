@@ -61,7 +61,7 @@ def test_gray_scott_map(tmp_path):
     printed = run("gray_scott_map", tmp_path)
     limit, steps = re.search(r"longest stable step is ([\d.]+); (\d+) steps", printed).groups()
     assert 4000 / int(steps) <= 0.9 * float(limit) * 1.01
-    assert "is longer than `solver=Euler()` is stable for" in printed
+    assert "is too long for `solver=Euler()` to be stable" in printed
     assert "144 members" in printed and "144 successful" in printed
     alive, total, patterns = map(int, re.search(r"(\d+) of (\d+) are alive .*, (\d+) of them", printed).groups())
     assert 0 < patterns <= alive < total == 144

@@ -1,6 +1,6 @@
 """Differentiable simulation in JAX.
 
-What most programs need, and the packages that hold the rest.
+The most used functions and classes, and the packages that contain the rest.
 
 - `solve` an initial value problem; get a `Solution` with a `Status`.
 - `Event` and `Schedule`: what happens on the way; `Held`: an input that is sampled and held.
@@ -123,7 +123,7 @@ def __getattr__(name: str) -> object:
         return _installation.version()
     import diffrax
 
-    hint = f": it is diffrax's, take `diffrax.{name}`" if hasattr(diffrax, name) else ""
+    hint = f": it belongs to diffrax, use `diffrax.{name}`" if hasattr(diffrax, name) else ""
     if not name.startswith("_") and hasattr(importlib.import_module(".adjoints", __name__), name):
         hint = f": take `sciml.adjoints.{name}`"
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")

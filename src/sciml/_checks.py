@@ -64,8 +64,8 @@ def check_real(y: Any, model: Any) -> None:
     """
     if jnp.iscomplexobj(y):
         raise TypeError(
-            f"`{type(model).__name__}` is a model of real fields, but the state has dtype {y.dtype}: give it the real "
-            "and the imaginary part one by one, or take a model of complex fields."
+            f"`{type(model).__name__}` is a model of real fields, but the state has dtype {y.dtype}. Pass the real "
+            "and the imaginary part separately, or use a model of complex fields."
         )
 
 
@@ -125,7 +125,7 @@ def check_call(function: Callable, call: str, what: str) -> None:
     Args:
         function: The function.
         call: How it is called, such as `"condition(t, y, args)"`.
-        what: What it is, as the message begins.
+        what: The name of the function at the start of the message.
 
     Raises:
         TypeError: If it takes another number.
@@ -149,21 +149,21 @@ def check_function(value: Any, name: str, of: str) -> Any:
         of: Of what it is a function, as the message says.
 
     Raises:
-        TypeError: If it is no function or has no hash.
+        TypeError: If it is not a function or cannot be hashed.
     """
     if not callable(value):
         raise TypeError(f"`{name}` must be a function of {of}, but is {value!r}.")
     try:
         hash(value)
     except TypeError:
-        raise TypeError(f"`{name}` must be hashable, as a plain function is, but is {value!r}.") from None
+        raise TypeError(f"`{name}` must be hashable, like a plain function, but is {value!r}.") from None
     return value
 
 
 def check_function_of_state(value: Any, name: str, of: str) -> Any:
     """Checks a function of the state that programs are compiled for, and returns it with a hash.
 
-    A method of a model, as `model.energy`, has none of its own, and gets that of the model's numbers.
+    A method of a model, such as `model.energy`, has no hash of its own, and gets one from the model's numbers.
 
     Args:
         value: The function.
@@ -171,7 +171,7 @@ def check_function_of_state(value: Any, name: str, of: str) -> Any:
         of: Of what it is a function, as the message says.
 
     Raises:
-        TypeError: If it is no function of one argument, or has no hash because it holds what JAX traces.
+        TypeError: If it is not a function of one argument, or cannot be hashed because it holds traced values.
     """
     if callable(value):
         check_call(value, f"{name}(y)", f"`{name}`")
@@ -189,9 +189,9 @@ def check_closed(value: Callable, name: str, y0: PyTree[Array]) -> None:
     """
     if not all(map(concrete, jax.make_jaxpr(value)(y0).consts)):
         raise TypeError(
-            f"`{name}` depends on values that JAX traces, as a model's parameters under `jax.grad` or `jax.jit`, and "
-            "rules of derivatives cannot see these. Take `adjoint=sciml.adjoints.Direct()`, where JAX differentiates "
-            f"the steps themselves, or let `{name}` depend on the state and on known numbers alone."
+            f"`{name}` depends on values that JAX traces, such as a model's parameters under `jax.grad` or `jax.jit`, "
+            "and custom derivative rules cannot access them. Use `adjoint=sciml.adjoints.Direct()`, with which JAX "
+            f"differentiates the steps themselves, or make `{name}` depend only on the state and on constants."
         )
 
 
@@ -225,7 +225,7 @@ def check_tolerance(value: Any, name: str, y0: PyTree[Array], dtype: Any) -> PyT
     Raises:
         ValueError: If it is known and negative or not finite, or below what the dtype can resolve, or
             of a structure or shape that does not fit the state.
-        TypeError: If it holds what is no number.
+        TypeError: If it contains values that are not numbers.
     """
     leaves = jax.tree.leaves(value)
     states = jax.tree.leaves(y0)
@@ -279,7 +279,7 @@ def known_times(ts: Any) -> np.ndarray:
 
 _AS_TIMES = (
     "an array or a list of real numbers, such as `saveat=[0.5]` or `saveat=jnp.linspace(t0, t1, 11)`, or a "
-    "`diffrax.SaveAt`, as `SaveAt(steps=True)` for each step"
+    "`diffrax.SaveAt`, such as `SaveAt(steps=True)` for each step"
 )
 
 
@@ -293,8 +293,8 @@ def _check_are_times(ts: Any) -> None:
     if _is_real(ts):
         got, one = (f"the number {ts}", ts) if concrete(ts) else ("a traced number", "t")
         raise ValueError(
-            f"`saveat` must be times of shape (times,), but is {got}: write `saveat=[{one}]` for that time alone, or "
-            "an array of times, such as `saveat=jnp.linspace(t0, t1, 11)`."
+            f"`saveat` must be times of shape (times,), but is {got}. Write `saveat=[{one}]` for that single time, or "
+            "an array of times such as `saveat=jnp.linspace(t0, t1, 11)`."
         )
     if isinstance(ts, list | tuple) or (isinstance(ts, np.ndarray) and ts.dtype == object and ts.ndim == 1):
         for i, t in enumerate(ts):
@@ -322,7 +322,7 @@ def check_saved_times(ts: Any, t0: Any, t1: Any, dtype: Any) -> Array:
     Raises:
         ValueError: If they are empty, not one-dimensional, or known and not finite, not sorted in the
             direction of time, or outside of `[t0, t1]`.
-        TypeError: If they are no real numbers.
+        TypeError: If they are not real numbers.
     """
     _check_are_times(ts)
     if isinstance(ts, list | tuple):
@@ -333,17 +333,16 @@ def check_saved_times(ts: Any, t0: Any, t1: Any, dtype: Any) -> Array:
     shape = np.shape(ts)
     if len(shape) != 1 or shape[0] == 0:
         flat = "; write `saveat=ts.reshape(-1)`" if len(shape) > 1 else ""
-        raise ValueError(f"`saveat` must be times of shape (times,) with at least one, but has shape {shape}{flat}.")
+        raise ValueError(f"`saveat` must have shape (times,) with at least one time, but has shape {shape}{flat}.")
     if all(map(concrete, (ts, t0, t1))):
         times, start, end = np.asarray(ts, np.float64), float(t0), float(t1)
         if not np.all(np.isfinite(times)):
-            raise ValueError("`saveat` must be finite, but holds NaN or infinity.")
+            raise ValueError("`saveat` must be finite, but contains NaN or infinity.")
         slack = 4 * float(jnp.finfo(dtype).eps) * max(abs(start), abs(end))
         low, high = min(start, end), max(start, end)
         if times.min() < low - slack or times.max() > high + slack:
             raise ValueError(
-                f"`saveat` must lie within [t0, t1] = [{start}, {end}], but reaches from {times.min()} to "
-                f"{times.max()}."
+                f"`saveat` must be within [t0, t1] = [{start}, {end}], but ranges from {times.min()} to {times.max()}."
             )
         if np.any(back := np.diff(times) * (1 if end > start else -1) < 0):
             order = "ascending" if end > start else "descending, because t1 < t0"
@@ -367,7 +366,7 @@ def check_key(key: Any, where: str) -> Array:
     """Returns a random key as an array.
 
     Raises:
-        TypeError: If it is none.
+        TypeError: If it is not one.
     """
     is_array = isinstance(key, jax.Array | np.ndarray)
     if not is_array or not (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) or key.dtype == np.uint32):

@@ -397,7 +397,7 @@ class Choices:
 
     Attributes:
         lanes: How a program of one member becomes a program of many.
-        batching: Which batches run over lanes.
+        batching: The kinds of batches that run over lanes.
         fields: How a vector field is compiled.
         loops: How a loop until the last member is done runs.
         compaction: When the last members continue over fewer lanes.

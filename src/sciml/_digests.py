@@ -27,7 +27,7 @@ FOREIGN = tuple(
     | {path for path in (*site.getsitepackages(), site.getusersitepackages())}
     | {str(pathlib.Path(__file__).parent)}
 )
-"""Where code lives that its version stands for: the standard library, installed packages and sciml."""
+"""Code whose version identifies it: the standard library, installed packages and sciml."""
 
 
 def digest_of(kind: str, *parts: str | bytes) -> str:
@@ -64,7 +64,7 @@ class Hasher:
     """Digests of the values within one part. `path` says where in it, for errors.
 
     Attributes:
-        name: What the part is called in errors.
+        name: The name of the value in errors.
         of_array: The digest of an array of numbers; by default of its content.
         certain: Whether functions that may read what their code does not name raise a `TypeError`, and modules of the
             user count by identity.
@@ -97,7 +97,9 @@ class Hasher:
 
     def _simple(self, value: Any) -> str | None:
         if isinstance(value, Tracer):
-            raise TypeError(f"`{self.name}` is traced by JAX, but a stored run needs its values: call from Python.")
+            raise TypeError(
+                f"`{self.name}` is traced by JAX, but a stored run needs its values. Call it outside of `jit`."
+            )
         if is_key(value):
             return digest_of("key", str(jax.random.key_impl(value)), self.of_array(jax.random.key_data(value)))
         if isinstance(value, (np.ndarray, np.generic, jax.Array)) and value.dtype != object:
@@ -167,7 +169,7 @@ class Hasher:
         if _is_foreign(fn.__module__):
             return digest_of("function", digest_of("name", str(fn.__module__), fn.__qualname__), *parts)
         if self.certain and (hidden := _hides(names)):
-            raise TypeError(f"`{self.name}{path}` may read anything by {hidden}.")
+            raise TypeError(f"`{self.name}{path}` may read any value through {hidden}.")
         reads = self._read("globals", {n: fn.__globals__[n] for n in names if n in fn.__globals__}, names, path, False)
         return digest_of("function", *parts, self._code(fn.__code__, path), reads)
 
@@ -218,8 +220,8 @@ class Hasher:
             return digest_of("object", kind, repr(value))
         if strict:
             raise TypeError(
-                f"`{self.name}{path}` is a {type(value).__name__}, which cannot be told from another one, so that a "
-                "stored run could not be recognised. Hold arrays, numbers, strings, functions or modules there."
+                f"`{self.name}{path}` is a {type(value).__name__}, whose contents cannot be compared, so a stored run "
+                "could not be recognised. Use arrays, numbers, strings, functions or modules there."
             )
         return digest_of("object", kind)
 

@@ -80,7 +80,7 @@ def knows_former_names(package: str, former: Mapping[str, str] | None = None) ->
     former = FORMER[package.removeprefix("sciml.")] if former is None else former
 
     def __getattr__(name: str) -> Any:
-        hint = f": it is `{former[name]}` now" if name in former else ""
+        hint = f": it is now `{former[name]}`" if name in former else ""
         raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}", name=name)
 
     return __getattr__

@@ -11,30 +11,30 @@ DISTRIBUTION = "sciml-jax"
 def warn_of_namesake() -> None:
     """Warns where the other project is installed too, since pip writes both into one folder.
 
-    What counts is what a distribution named `sciml` has written, by its own record. An editable install of this project
-    under that name, as it was called before, has written nothing there.
+    Only files that a distribution named `sciml` has written count, by its own record. An editable install of this
+    project under that name, as it was called before, has written nothing there.
     """
     for other in importlib.metadata.distributions(name="sciml"):
         if any(path.parts[0] == "sciml" for path in other.files or ()):
             warnings.warn(
-                f"The distribution `sciml` {other.version} is installed too, and writes its files where those of "
-                f"`{DISTRIBUTION}` are. Remove both, `pip uninstall sciml {DISTRIBUTION}`, and install one again.",
+                f"The distribution `sciml` {other.version} is also installed, and its files overwrite the files of "
+                f"`{DISTRIBUTION}`. Remove both with `pip uninstall sciml {DISTRIBUTION}`, and install one again.",
                 stacklevel=3,
             )
             return
 
 
 _SLOW_ROWS = (
-    "on CPUs a loop that writes rows takes thousands of times as long (jax-ml/jax#40101), and saved times and "
-    "gradients are such loops; take another version, 0.11.2 or 0.12"
+    "on CPUs, loops that write rows are thousands of times slower (jax-ml/jax#40101), which affects saved times "
+    "and gradients; install another version, 0.11.2 or 0.12"
 )
 
 FAULTS = {("jaxlib", "0.11.1"): _SLOW_ROWS}
-"""What is known to be wrong with a version of a package, whatever the model."""
+"""Known faults of a version of a package, for any model."""
 
 
 def faults_of_versions(versions: Mapping[str, str]) -> tuple[str, ...]:
-    """What is known to be wrong with these versions, each a sentence."""
+    """The known faults of these versions, each a sentence."""
     return tuple(
         f"{name} {number}: {fault}." for (name, number), fault in FAULTS.items() if versions.get(name) == number
     )

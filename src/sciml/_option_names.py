@@ -1,4 +1,4 @@
-"""What options of other libraries are called here: a call with one of their names says which of its own it is."""
+"""Option names of other libraries: a call with one of them raises an error that names sciml's own option."""
 
 import difflib
 import functools
@@ -209,7 +209,7 @@ def _refused(function: str, name: str, known: Iterable[str], other: Mapping[str,
 
 
 def _code(option: str) -> str:
-    """Returns an option marked as code, with what is said of it; words alone as they are."""
+    """Returns an option marked as code together with its explanation; plain words are returned unchanged."""
     if not re.match(r"[a-z0-9_]+=", option):
         return option
     code, comma, words = (option, "", "") if option.endswith((")", ".")) else option.partition(", ")

@@ -31,7 +31,7 @@ def parameter(value: Any) -> Array:
         `value` as a JAX array of floating (or complex) dtype.
 
     Raises:
-        TypeError: If `value` is no number and no array of numbers, or is boolean; as a converter it names the field.
+        TypeError: If `value` is not a number or an array of numbers, or is boolean; as a converter it names the field.
 
     Example:
         ```python
@@ -94,7 +94,7 @@ def with_dtype(tree: _Tree, dtype: DTypeLike) -> _Tree:
         A PyTree of the same structure.
 
     Raises:
-        TypeError: If `dtype` is no floating (or complex) dtype.
+        TypeError: If `dtype` is not a floating (or complex) dtype.
 
     Example:
         ```python

@@ -14,13 +14,14 @@ class Progress(NamedTuple):
     """How far long work is: what a function given as `progress=` is called with.
 
     Attributes:
-        done: What is done: members of a sweep, time of a run since `t0`, steps of `iterate`, of a fit or of a training.
+        done: The work done so far: members of a sweep, time of a run since `t0`, steps of `iterate`, of a fit or of a
+            training.
         total: Of how much; None for a fit that runs until it converges, and where nobody knows when a loader ends.
-        unit: What is counted: "member", "time" or "step".
+        unit: The unit that is counted: "member", "time" or "step".
         seconds: The time since the call began, compilation included.
-        rate: What was done in a second, in this call.
+        rate: The work done per second in this call.
         failed: The number of members that have failed, or of steps of a training that changed nothing for NaN.
-        steps: The number of steps of a solver, of all members; None where there are none to count.
+        steps: The number of solver steps of all members; None if there are no steps to count.
         loss: The lowest loss so far, of a fit; the mean of the last steps, of a training; else None.
 
     Example:
@@ -46,7 +47,7 @@ class Progress(NamedTuple):
 
     @property
     def details(self) -> str:
-        """What a bar says beside the counts."""
+        """Additional text of the bar, after the counts."""
         words = []
         if self.steps is not None:
             words.append(f"{self.steps} steps")
@@ -58,7 +59,7 @@ class Progress(NamedTuple):
 
 
 ProgressOption = bool | Callable[[Progress], Any]
-"""What `progress=` takes: whether to show a bar, or a function to call with a `Progress`."""
+"""The type of `progress=`: whether to show a bar, or a function to call with a `Progress`."""
 
 Report = Callable[..., None]
 """`report(done, *, failed=0, steps=None, loss=None)`, called after each piece of work."""
@@ -84,9 +85,9 @@ def reporting(
     Args:
         progress: The argument of the public function.
         total: How much there is to do; None where nobody knows.
-        unit: What is counted: "member", "time" or "step".
-        name: What to call the work.
-        done: What was done before this call; the time left is estimated from what is new.
+        unit: The unit that is counted: "member", "time" or "step".
+        name: The name of the work.
+        done: The work done before this call; the remaining time is estimated from new work only.
     """
     began = time.perf_counter()
 

@@ -53,32 +53,32 @@ class Status(enum.IntEnum):
 _MESSAGES = {
     Status.successful: "The computation was successful.",
     Status.max_steps_reached: (
-        "The limit on the number of steps was reached before the end time; most often the problem is stiff: try "
+        "The solve reached `max_steps` before the end time, most often because the problem is stiff: try "
         "`solver=sciml.solvers.Rodas5P()`, or `sciml.solvers.TauLeaping()` for reactions of many molecules. Otherwise "
-        "raise `max_steps` or loosen `rtol` and `atol`. The guide on failures lists further causes, such as a rate "
+        "raise `max_steps` or loosen `rtol` and `atol`. The guide on failures lists other causes, such as a rate "
         "that switches off at zero."
     ),
     Status.nonfinite: (
-        "The state or the vector field became NaN or infinite at `Solution.t_reached`; most often fixed steps are too "
-        "long (try a shorter `dt`), amounts fell below zero (set `positive=True` or a smaller `atol`), or the solution "
-        "blows up there. At the start time, look for NaN in `y0` and in the parameters, and for a division by zero. "
-        "`sciml.inspect.first_nan` returns the line of the model, such as a root of zero: write "
+        "The state or the vector field became NaN or infinite at `Solution.t_reached`. Most often fixed steps are too "
+        "long (try a shorter `dt`), amounts became negative (set `positive=True` or a smaller `atol`), or the solution "
+        "blows up; if it fails at the start time, look for NaN in `y0` or the parameters and for divisions by zero. "
+        "`sciml.inspect.first_nan` reports the line of the model, such as a square root of zero; write that as "
         "`jnp.where(y > 0, jnp.sqrt(jnp.where(y > 0, y, 1.0)), 0.0)`."
     ),
     Status.step_too_small: (
-        "The step size fell below the resolution of time in its dtype, so the solution may blow up or jump at "
-        "`Solution.t_reached`. Loosen the tolerances, use float64 in place of float32, or give the times of jumps by "
-        "`events=`. If amounts fell below zero within `atol`, set `positive=True` or a smaller `atol`."
+        "The step size fell below the time resolution of the dtype, so the solution may blow up or jump at "
+        "`Solution.t_reached`. Loosen the tolerances, use float64 instead of float32, or pass the times of jumps as "
+        "`events=`. If amounts became negative within `atol`, set `positive=True` or a smaller `atol`."
     ),
     Status.diverged: (
-        "The iteration did not converge; there may be no solution near the start. Start elsewhere, loosen the "
-        "tolerances or allow more steps; give a `linear_solver` a `preconditioner` or a larger `max_steps`, and "
-        "conjugate gradients a symmetric and definite operator. A root of zero has no slope: write "
+        "The iteration did not converge; there may be no solution near the initial guess. Use another guess, loosen "
+        "the tolerances or allow more steps; with a `linear_solver`, add a `preconditioner` or raise its `max_steps` "
+        "(conjugate gradients require a symmetric definite operator). The square root has no derivative at zero: write "
         "`jnp.where(y > 0, jnp.sqrt(jnp.where(y > 0, y, 1.0)), 0.0)`."
     ),
     Status.inconsistent_start: (
-        "No initial values were found that satisfy the algebraic equations. Give a better guess of the algebraic "
-        "variables in `y0`, or check that these equations determine them (that the system has index one)."
+        "No initial values were found that satisfy the algebraic equations. Pass a better guess of the algebraic "
+        "variables in `y0`, or check that the algebraic equations determine them (index one)."
     ),
     Status.singular: (
         "The linear system of an implicit step was singular for every step size. With a mass matrix, the algebraic "
@@ -86,62 +86,62 @@ _MESSAGES = {
     ),
     Status.invalid_argument: (
         "A traced argument is out of range: most often a time of `saveat` outside [t0, t1] or out of order, a `dt` of "
-        "the wrong sign or too long for the method, or times of a `Schedule` out of order. Others are `t0` and "
-        "`t1` equal after rounding, too small an `rtol`, a negative `atol`, a number that is not finite, a `y0` that "
-        "`positive`, `domain` or `conserved` does not admit, and an infusion without a positive duration or begun "
+        "the wrong sign or too long for the method, or times of a `Schedule` out of order. Other causes are `t0` and "
+        "`t1` equal after rounding, an `rtol` that is too small, a negative `atol`, a number that is not finite, a "
+        "`y0` that violates `positive`, `domain` or `conserved`, and an infusion without a positive duration or begun "
         "before `t0` (`infusions(..., start=t0)`). Times out of order give NaN."
     ),
     Status.stagnated: (
-        "The residual no longer falls, although it is larger than the tolerance: rounding does not allow a smaller "
-        "one, or the linear system has no solution. Loosen `rtol` to the value that was reached, compute in float64, "
-        "or give a right-hand side in the range of the operator."
+        "The residual stopped decreasing above the tolerance, because of rounding or because the linear system has no "
+        "solution. Loosen `rtol` to the value that was reached, compute in float64, or pass a right-hand side in the "
+        "range of the operator."
     ),
     Status.outside_domain: (
-        "Every step led to a state that `positive` or `domain` does not admit, so the model itself leaves them at "
-        "`Solution.t_reached`. An amount of zero must not be consumed further: multiply the loss by the amount. A root "
-        "of zero has no slope: write `jnp.where(y > 0, jnp.sqrt(jnp.where(y > 0, y, 1.0)), 0.0)`."
+        "Every step led to a state that violates `positive` or `domain`, so the model itself leaves the admissible "
+        "states at `Solution.t_reached`. If an amount is consumed at zero, multiply its loss rate by the amount. The "
+        "square root has no derivative at zero: write `jnp.where(y > 0, jnp.sqrt(jnp.where(y > 0, y, 1.0)), 0.0)`."
     ),
     Status.event: (
         "An event ended the solve at `Solution.t_reached`. `Solution.events` has the index of the event that fired."
     ),
     Status.crowded_events: (
-        "Events followed one another faster than the precision of time can resolve, like the bounces of a ball that "
-        "comes to rest, or SBML events that trigger one another without end. End the solve by an event before "
-        "`Solution.t_reached`, such as a speed that falls below a small number, and go on with a model of the state at "
-        "rest."
+        "Events followed one another faster than the time resolution of the dtype, like the bounces of a ball that "
+        "comes to rest, or SBML events that trigger one another endlessly. End the solve with an event before "
+        "`Solution.t_reached`, such as a speed that falls below a small number, and continue with a model of the state "
+        "at rest."
     ),
     Status.pending_events: (
-        "More executions of a delayed event were pending at `Solution.t_reached` than are kept. Raise the number: "
-        "`model.events(pending=32)`."
+        "More executions of a delayed event were pending at `Solution.t_reached` than the buffer holds. Enlarge it "
+        "with `model.events(pending=32)`."
     ),
     Status.negative_propensity: (
-        "A propensity became negative or NaN. A reaction happens at a rate of zero or more: let its propensity vanish "
-        "where reactants are missing, as `x * (x - 1) / 2` does for two of a kind."
+        "A propensity became negative or NaN, but reaction rates must be at least zero. Write propensities that vanish "
+        "without reactants, such as `x * (x - 1) / 2` for two molecules of the same species."
     ),
     Status.history_too_short: (
-        "A delay reached farther back than the steps that are kept, or a step was longer than a delay. Give "
-        "`sciml.Delayed` a larger `kept`, loosen the tolerances, or use a `dt` no longer than the shortest delay."
+        "A delay reached farther back than the stored steps, or a step was longer than a delay. Pass a larger `kept` "
+        "to `sciml.Delayed`, loosen the tolerances, or use a `dt` no longer than the shortest delay."
     ),
     Status.stiff: (
-        "The problem is stiff: the limit on the number of steps was reached while stability, not the tolerances, "
-        "limited the steps. Name an implicit method: `solver=sciml.solvers.Rodas5P()`, `BDF()` for hundreds of "
-        "unknowns that all depend on one another, or `Switching()` for a problem that is stiff at times. Under "
-        "`jax.jit` and `jax.vmap` none is chosen automatically."
+        "The problem is stiff: the solve reached `max_steps` while stability, not accuracy, limited the step size. "
+        "Use an implicit method: `solver=sciml.solvers.Rodas5P()`, `BDF()` for hundreds of unknowns that all depend on "
+        "one another, or `Switching()` for a problem that is stiff only at times. Under `jax.jit` and `jax.vmap`, no "
+        "implicit method is chosen automatically."
     ),
     Status.beyond_horizon: (
-        "Gradients through the solution say nothing from some time before its end on, because small changes have grown "
-        "to the size of the solution; the minimum that was found is one of many. Fit a shorter record, or cut it into "
-        "windows: `sciml.training.multiple_shooting`."
+        "Gradients become meaningless before the end of the solution, because small changes grow to the size of the "
+        "solution itself; the fit found only one of many local minima. Fit a shorter record, or split it into windows "
+        "with `sciml.training.multiple_shooting`."
     ),
     Status.undetermined: (
-        "The state at rest is not determined: the Jacobian is singular there, also with the conserved quantities that "
-        "are held, or rate constants differ too widely for this precision. Use float64, or give conserved quantities "
-        "as `conserved=`, also nonlinear ones. Otherwise the end depends on the path: use `sciml.solve` with "
+        "The steady state is not unique: its Jacobian is singular even with the conserved quantities fixed, or the "
+        "rate constants differ too much for this precision. Use float64, or pass the conserved quantities (linear or "
+        "not) as `conserved=`. If the end depends on the path, use `sciml.solve` with "
         "`adjoint=sciml.adjoints.Checkpointed()`."
     ),
     Status.mesh_too_coarse: (
-        "The equation does not hold between the nodes to `rtol`. Raise `max_nodes`, or loosen `rtol`. In a gradient, "
-        "which adds no nodes, give the nodes of a solution that was found outside of it."
+        "The residual between the nodes exceeds `rtol`. Raise `max_nodes`, or loosen `rtol`. A gradient does not add "
+        "nodes: pass it the nodes of a solution computed outside of the gradient."
     ),
 }
 
@@ -179,7 +179,7 @@ class SolveError(RuntimeError):
 def raise_for_status(
     status: Int[ArrayLike, "..."], *, where: str = "solve", reached: Real[ArrayLike, "..."] | None = None
 ) -> None:
-    """Raises one error for all failed members; returns quietly where there are none.
+    """Raises one error for all failed members; returns silently if there are none.
 
     Args:
         status: Codes of `Status`, of any shape; must be concrete, not traced.
@@ -209,7 +209,7 @@ def raise_for_status(
         return
     if codes.ndim == 0:
         code = Status(int(codes))
-        # under `jax.grad` outside of `jax.jit` the status is a number, and the time alone is traced
+        # under `jax.grad` outside of `jax.jit` the status is a number, and only the time is traced
         known = reached is not None and concrete(reached) and np.isfinite(reached)
         at = f" at t = {float(np.asarray(reached)):.6g}" if known else ""
         raise SolveError(f"`{where}` failed{at} with status `{code.name}`. {code.message}", codes)

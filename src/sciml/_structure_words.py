@@ -39,7 +39,7 @@ def first_difference(wanted: Any, got: Any, is_leaf: IsLeaf = None, arrays: bool
         wanted: The PyTree that would be right.
         got: The one that came.
         is_leaf: As in `jax.tree.map`.
-        arrays: Whether leaves of other shapes and dtypes differ, too.
+        arrays: Whether leaves of other shapes and dtypes also differ.
     """
     found = _difference(wanted, got, is_leaf, arrays, "")
     if found is None or not found[0]:
@@ -103,14 +103,14 @@ def _difference(wanted: Any, got: Any, is_leaf: IsLeaf, arrays: bool, path: str)
             return path + str(key), "it is missing"
     for key in found.keys:
         if key not in right.keys:
-            return path + str(key), "it has no place there"
+            return path + str(key), "it was not expected"
     for key, a, b in zip(right.keys, right.children, found.children):
         if below := _difference(a, b, is_leaf, arrays, path + str(key)):
             return below
     if jax.tree.structure(wanted, is_leaf=is_leaf) != jax.tree.structure(got, is_leaf=is_leaf) and not any(
         map(_holds_more, right.children)
     ):
-        return path, "what is no array in it differs"  # such as a module's static fields
+        return path, "its fields that are not arrays differ"  # such as a module's static fields
     return None
 
 
@@ -123,4 +123,4 @@ def _kind(leaf: Any) -> Any:
 
 
 def _in_place(wanted: Any, got: Any, is_leaf: IsLeaf) -> str:
-    return f"{_words(got, is_leaf, 1)} in place of {_words(wanted, is_leaf, 1)}"
+    return f"{_words(got, is_leaf, 1)} instead of {_words(wanted, is_leaf, 1)}"

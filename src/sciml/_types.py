@@ -19,7 +19,7 @@ else:
     def _named(name: str, kind: Any, doc: str) -> type:
         """Returns a type that prints as its name, where an alias would print all that it stands for, line after line.
 
-        What is an instance of it says `kind`; so type checks at run time are those of `kind`.
+        `kind` decides what is an instance, so type checks at run time are the checks of `kind`.
         """
         # of a union one by one: `typing.Union` asks for the class of a value, which says nothing of its shape
         kinds = typing.get_args(kind) or (kind,)
@@ -40,7 +40,7 @@ else:
         "A truth value, as a Python or NumPy scalar or a JAX array of shape `()`.",
     )
     Y = _named("Y", PyTree[Shaped[ArrayLike, "..."]], "A state: any PyTree of real or complex floating-point arrays.")
-    Args = _named("Args", PyTree[Any], "What a vector field takes beside time and state; any PyTree.")
+    Args = _named("Args", PyTree[Any], "The third argument of a vector field, after time and state; any PyTree.")
     Key = _named(
         "Key",
         _Key[Array, ""] | UInt32[Array, "2"],

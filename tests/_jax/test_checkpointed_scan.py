@@ -349,7 +349,7 @@ def test_memory_takes_the_fewest_levels_that_fit(steps):
         ({"levels": 0}, ValueError, r"`checkpointed_scan\(levels=...\)` must be a positive integer, but is 0"),
         ({"levels": 9}, ValueError, r"must be at most 8"),
         ({"segments": -1}, ValueError, r"`checkpointed_scan\(segments=...\)` must be a positive integer, but is -1"),
-        ({"length": 7}, ValueError, r"agree on the number of steps, but say \[7, 1000\]"),
+        ({"length": 7}, ValueError, r"agree on the number of steps, but have \[7, 1000\]"),
         ({"xs": None}, ValueError, r"needs `length`"),
         ({"xs": None, "length": -1}, ValueError, r"must not be negative"),
         ({"xs": jnp.ones(())}, ValueError, r"`xs` must have the loop's axis first"),

@@ -72,9 +72,9 @@ def test_shapes_broadcast_and_are_checked():
     rows = inference.Normal(jnp.arange(3.0), jnp.full(3, 2.0))
     assert rows.log_prob(jnp.zeros((4, 3))).shape == (4, 3)
     assert rows.draw(jax.random.key(0), (4, 3)).shape == (4, 3)
-    with pytest.raises(ValueError, match=r"a parameter of shape \(3,\) has no density for numbers of shape \(4,\)"):
+    with pytest.raises(ValueError, match=r"broadcast to the shape of its values, \(4,\), but one has shape \(3,\)"):
         rows.log_prob(jnp.zeros(4))
-    with pytest.raises(ValueError, match="an `Improper` prior has no draws"):
+    with pytest.raises(ValueError, match="an `Improper` prior cannot be sampled"):
         inference.Improper().draw(jax.random.key(0))
     with pytest.raises(TypeError, match=r"`Custom\(function=...\)` must be a function"):
         inference.Custom(3.0)

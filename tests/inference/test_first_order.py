@@ -199,9 +199,9 @@ def test_bad_input_is_named():
 
     with pytest.raises(ValueError, match=r"`method` must be one of 'laplace', 'focei', 'foce', but is 'fo'"):
         build(lambda b: inference.Normal(b, 1.0), method="fo")
-    with pytest.raises(ValueError, match="more `nodes` do not mend"):
+    with pytest.raises(ValueError, match="more `nodes` do not correct"):
         build(lambda b: inference.Normal(b, 1.0), method="foce", nodes=3)
     with pytest.raises(TypeError, match="Fisher information of the data's distribution, which `StudentT` does not"):
         build(lambda b: inference.StudentT(4.0, b, 1.0), method="focei")
-    with pytest.raises(TypeError, match="`location` and `scale`, not for `PoissonCounts`"):
+    with pytest.raises(TypeError, match="`location` and `scale`, not `PoissonCounts`"):
         build(lambda b: inference.PoissonCounts(jnp.exp(b)), method="foce")

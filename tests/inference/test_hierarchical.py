@@ -252,7 +252,7 @@ def test_bad_input_is_named():
         build(effects=lambda m: m["spread"])
     with pytest.raises(TypeError, match=r"`observe` must be callable as `observe\(model, effects, subject\)`"):
         inference.hierarchical(model, lambda m, b: b, jnp.zeros((3, 2)), priors, effects=lambda m: m["spread"])
-    with pytest.raises(ValueError, match="effects with bounds would move"):
+    with pytest.raises(ValueError, match="bounds of the effects would move"):
         build(effects=lambda m: inference.Uniform(0.0, 1.0))
     with pytest.raises(ValueError, match=r"`hierarchical\(nodes=...\)` must be a positive"):
         build(nodes=0)

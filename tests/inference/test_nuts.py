@@ -65,7 +65,7 @@ def test_a_plain_function_needs_a_start():
         return -0.5 * jnp.sum(z["z"] ** 2)
 
     options = dict(chains=2, draws=100, warmup=50)
-    with pytest.raises(TypeError, match="or a function of a position and `start`"):
+    with pytest.raises(TypeError, match="or a function of a position together with `start`"):
         inference.nuts(normal, jax.random.key(0), **options)
     draws = inference.nuts(normal, jax.random.key(0), start={"z": jnp.zeros((2, 3))}, **options)
     assert draws.models["z"].shape == (2, 100, 3) and abs(draws.models["z"].std() - 1) < 0.25
@@ -135,7 +135,7 @@ def test_what_cannot_be_started_from():
     pytest.importorskip("blackjax")
     priors = [(lambda m: m["z"], inference.Normal(0.0, 1.0))]
     near = inference.log_density({"z": 1.0}, lambda m: inference.Normal(m["z"], 1.0), jnp.zeros(()), priors).laplace()
-    with pytest.raises(TypeError, match="an approximation of a `LogDensity` alone"):
+    with pytest.raises(TypeError, match="only accepts an approximation for a `LogDensity`"):
         inference.nuts(lambda z: -jnp.sum(z**2), jax.random.key(0), start=near)
 
 
@@ -211,5 +211,5 @@ def test_draws_go_to_arviz():
 
 def test_a_missing_sampler_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "blackjax", None)
-    with pytest.raises(ImportError, match=r"`nuts` needs BlackJAX: `pip install 'sciml-jax\[inference\]'`"):
+    with pytest.raises(ImportError, match=r"`nuts` requires BlackJAX: `pip install 'sciml-jax\[inference\]'`"):
         inference.nuts(None, jax.random.key(0))

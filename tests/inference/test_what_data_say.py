@@ -33,7 +33,7 @@ def test_profiles_of_a_line_are_its_standard_errors():
     np.testing.assert_allclose(found.best, best, rtol=1e-7)
     np.testing.assert_allclose(found.intervals, exact, rtol=1e-6)
 
-    with pytest.raises(ValueError, match="`where` picks `noise`, which is not sampled"):
+    with pytest.raises(ValueError, match="`where` selects `noise`, which is not sampled"):
         inference.profile_likelihood(known, where=lambda m: m["noise"])
     free = inference.profile_likelihood(inference.log_density(model, observe, y, priors), level=0.9)
     t = np.sqrt(10 * np.expm1(scipy.stats.chi2.ppf(0.9, 1) / 12))
@@ -104,7 +104,7 @@ def test_rates_that_may_change_places_are_named():
     both = inference.identifiability(more, lambda m, d: m["fraction"] * residuals(m, 0 * d), data, positive=True)
     assert both.rank == 3
     assert set(both.undetermined) == {"0.71 `fraction` + 0.71 `volume`", "1.00 `idle`"}
-    with pytest.raises(ValueError, match="draws starts, which needs `key`"):
+    with pytest.raises(ValueError, match="draws random starts and requires `key"):
         inference.identifiability(true, residuals, data, starts=1)
 
 
@@ -125,12 +125,12 @@ def test_residuals_that_are_noise_and_others():
     lagged = np.corrcoef(noise[1:], noise[:-1])[0, 1]
     np.testing.assert_allclose(fine.autocorrelation[0], lagged, atol=0.02)
     slow = inference.residual_diagnostics(np.convolve(noise, np.ones(6)), np.arange(125.0))
-    assert slow.runs_p < 1e-4 and slow.ljung_box_p < 1e-4 and "they depend on each other" in slow.summary()
+    assert slow.runs_p < 1e-4 and slow.ljung_box_p < 1e-4 and "they are correlated" in slow.summary()
     outliers = inference.residual_diagnostics(np.where(np.arange(120) % 30 == 0, 8.0, noise))
     assert outliers.normal_p < 1e-4 and "outliers" in outliers.summary()
     np.testing.assert_allclose(inference.residual_diagnostics(noise[::-1], np.arange(120)[::-1]).residuals, noise)
     assert inference.residual_diagnostics(np.where(np.arange(120) == 5, np.nan, noise)).residuals.size == 119
-    with pytest.raises(ValueError, match="must be eight or more that differ, but 3 are finite"):
+    with pytest.raises(ValueError, match="at least eight different finite values, but has 3 finite values"):
         inference.residual_diagnostics(noise[:3])
 
 
@@ -184,10 +184,10 @@ def test_elementary_effects_of_a_function_whose_effects_are_known():
     wide = [(lambda m: m["x"], scipy.stats.norm(1.0, 2.0))]
     normal = inference.morris_effects(lambda m: m["x"][0], model, wide, n=4, levels=2, key=jax.random.key(3))
     np.testing.assert_allclose(normal.mean[0], 2 * 2 * 2 * scipy.stats.norm.ppf(0.75), rtol=1e-5)
-    for bad, words in ((dict(n=1), "two walks or more"), (dict(levels=5), "must be even, but is 5")):
+    for bad, words in ((dict(n=1), "must be at least 2"), (dict(levels=5), "must be even, but is 5")):
         with pytest.raises(ValueError, match=words):
             inference.morris_effects(of, model, ranges, key=jax.random.key(1), **bad)
-    with pytest.raises(ValueError, match="effect of `x.0.` is finite in 0 of 8 walks"):
+    with pytest.raises(ValueError, match="effect of `x.0.` is finite in only 0 of 8 walks"):
         inference.morris_effects(lambda m: jnp.nan * m["x"][0], model, ranges, n=8, key=jax.random.key(1))
 
 

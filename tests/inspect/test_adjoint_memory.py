@@ -103,7 +103,7 @@ def test_the_record_of_a_loop_with_error_control():
     assert found.recommended == sciml.adjoints.Checkpointed()
     refused = {type(row.adjoint): row.keeps for row in found.rows if row.bytes is None}
     assert refused.keys() == {sciml.adjoints.Direct, sciml.adjoints.Forward}
-    assert "these are 40001, more than `limit`=1000" in refused[sciml.adjoints.Forward]
+    assert "here 40001, more than `limit`=1000" in refused[sciml.adjoints.Forward]
 
 
 LOOPS = {
@@ -209,7 +209,7 @@ def test_the_table_prints():
     line = next(line for line in text.splitlines() if line.startswith("*"))
     assert line.split()[1] == "Checkpointed(levels=2)" and line.endswith("65 states of 1000")
     assert text.endswith("* recommended within 100.0 MiB")
-    assert "these are 131073" in next(line for line in text.splitlines() if "Forward() " in line)
+    assert "here 131073" in next(line for line in text.splitlines() if "Forward() " in line)
     assert str(table(1_000, 2**20)).endswith("none within 1.0 MiB")
 
 

@@ -24,7 +24,7 @@ def test_a_function():
     assert found["sort"].startswith("no rule") and "`jnp.minimum` and `jnp.maximum`" in found["sort"]
     assert str(found).startswith("sort: no rule")
     assert inspect.fallbacks(decays, 0.0, Y0, None) == {}
-    assert str(inspect.fallbacks(decays, 0.0, Y0, None)) == "all of it runs over lanes"
+    assert str(inspect.fallbacks(decays, 0.0, Y0, None)) == "everything runs over lanes"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_other_models():
 
 def test_what_is_large_is_as_it_should_be():
     found = inspect.fallbacks(lambda y: jnp.sin(y), jnp.ones(4096))
-    assert all("as it should be" in text for text in found.values())
+    assert all("is fine" in text for text in found.values())
 
 
 def test_no_function():

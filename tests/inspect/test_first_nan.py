@@ -84,7 +84,7 @@ def test_forward_of_a_member():
 
 def test_backward_of_a_norm():
     found = inspect.first_nan(lambda p: jnp.sqrt(jnp.sum(p["x"] ** 2)), {"x": jnp.zeros(2), "z": jnp.ones(1)})
-    assert found.backward and found.leaf == "the gradient by argument 0['x']"
+    assert found.backward and found.leaf == "the gradient with respect to argument 0['x']"
     assert "jnp.sqrt(jnp.sum" in found.where and found.operands == "0.5 and 0"
 
 
@@ -111,7 +111,7 @@ def test_backward_in_a_solve(name):
     found = inspect.first_nan(
         lambda y0: jnp.sum(euler(corner, y0, ADJOINTS[name], args=SLOPE)), jnp.ones(1, jnp.float32)
     )
-    assert found.step == 4 and found.backward and found.leaf == "the gradient by argument 0"
+    assert found.step == 4 and found.backward and found.leaf == "the gradient with respect to argument 0"
     assert "1e-30 * jnp.sqrt((y - 0.5) ** 2)" in found.where
 
 
@@ -139,7 +139,7 @@ def test_backward_of_a_member_by_what_all_share():
 
     found = inspect.first_nan(loss, SLOPE, y0)
     assert (found.member, found.step, found.backward) == (2, 4, True)
-    assert found.leaf == "the gradient by argument 0['slope']"
+    assert found.leaf == "the gradient with respect to argument 0['slope']"
 
 
 def test_backward_of_a_member_under_error_control():

@@ -107,7 +107,7 @@ def test_a_gradient_of_a_solve_on_each_device():
 
     found = inspect.first_nan(loss, jnp.array([0.9, 0.8, 1.0, 0.7], jnp.float32), jnp.float32(-1))
     assert (found.backward, found.step, found.device) == (True, 4, {"x": 2})
-    assert found.leaf == "the gradient by argument 0" and "jnp.sqrt((y - 0.5) ** 2)" in found.where
+    assert found.leaf == "the gradient with respect to argument 0" and "jnp.sqrt((y - 0.5) ** 2)" in found.where
 
 
 def test_members_on_devices():

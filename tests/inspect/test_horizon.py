@@ -59,7 +59,7 @@ def test_a_solution_that_does_not_part_has_none():
 
 
 def test_what_is_out_of_range():
-    with pytest.raises(ValueError, match="takes ten at least"):
+    with pytest.raises(ValueError, match="at least ten are required"):
         inspect.lyapunov_exponents(LORENZ, jnp.ones(3), t1=5.0)
     with pytest.raises(ValueError, match="more than the 3 elements"):
         inspect.lyapunov_exponents(LORENZ, jnp.ones(3), t1=50.0, count=4)

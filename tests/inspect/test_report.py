@@ -127,7 +127,7 @@ def memory_bound():
 
 FAULTS = {
     "unrolled loop": (unrolled, "`jax.lax.fori_loop`", "y = y - 0.01 * y"),
-    "traced at every call": (retraced, "outside of what is called", ""),
+    "traced at every call": (retraced, "outside of the call", ""),
     "float64 leak": (widened, "`jnp.asarray(c, y.dtype)`", "return y * table"),
     "weak type": (weak, "`jnp.asarray(x, dtype)`", ""),
     "all-gather in an FFT": (gathered_transform, "`sciml.parallel.Domain`", ""),

@@ -77,8 +77,10 @@ def test_a_function_that_is_made_anew():
     for _ in range(2):
         fn(jnp.ones(2), lambda x: 2 * x)
     ((line,),) = fn.changes
-    assert line.startswith("model: function `test_a_function_that_is_made_anew") and line.endswith("was made anew")
-    assert "make the function once" in str(fn)
+    assert line.startswith("model: function `test_a_function_that_is_made_anew") and line.endswith(
+        "a new object with the same name"
+    )
+    assert "create the function once" in str(fn)
 
 
 def test_a_structure_that_changed():
@@ -102,7 +104,7 @@ def test_a_cleared_cache_is_not_blamed_on_an_argument():
     jax.clear_caches()
     fn(jnp.ones(2), jnp.ones(2))
     ((line,),) = fn.changes
-    assert line.startswith("no argument")
+    assert line.startswith("not an argument")
 
 
 def test_rejects_what_is_not_callable():

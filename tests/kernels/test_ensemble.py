@@ -265,7 +265,7 @@ def test_columns_that_a_kernel_cannot_hold_are_xlas(caplog, bodies):
 
     with caplog.at_level(logging.INFO, "sciml.kernels"):
         jax.eval_shape(jax.grad(lambda p: jnp.sum(jax.vmap(end)(p))), jnp.ones((3, 40), jnp.float32))
-    assert "a derivative of an ensemble runs by XLA, without a kernel: " in caplog.text
+    assert "a derivative of an ensemble runs with XLA, without a kernel: " in caplog.text
     assert "too large to take apart element by element" in caplog.text
     assert bodies and all(body.results.count(np.dtype(np.float32)) == 8 + 1 for body in bodies)
 
@@ -425,7 +425,7 @@ def sorts(t, y, rate):
             "uses lgamma, which the kernel does not support",
         ),
         (lambda t, y, p: -p.astype(y.dtype) * y, np.ones(2, np.complex64), {}, "complex64"),
-        (lambda t, y, p: -p.astype(y.dtype) * y, np.ones(200), {}, "takes arrays of up to 128"),
+        (lambda t, y, p: -p.astype(y.dtype) * y, np.ones(200), {}, "supports arrays of up to 128"),
         (lotka_volterra, np.ones(2), {"adjoint": sciml.adjoints.Direct()}, "`adjoint=Direct\\(\\)` runs by XLA"),
         (lotka_volterra, np.ones(2), {"batching": "refill"}, "`batching='refill'` runs by XLA"),
         (lotka_volterra, np.ones(2), {"solver": diffrax.ImplicitEuler()}, "diffrax runs this solve"),
@@ -440,7 +440,7 @@ def test_a_kernel_that_is_forced_says_what_it_cannot_do(model, y0, how, words):
 
     with pytest.raises(ValueError, match=words) as caught:
         jax.eval_shape(jax.vmap(member), rates(3))
-    assert "The kernel takes models that act element by element" in str(caught.value)
+    assert "The kernel supports models that act element by element" in str(caught.value)
 
 
 @pytest.mark.x64
@@ -449,8 +449,8 @@ def test_select_says_what_runs_and_why(monkeypatch, caplog):
     assert kernels.select(lotka_volterra, 0.0, y, 1.0) == ("xla", "there is no kernel for 'cpu'", False, None)
     y, p = y.astype(jnp.float32), jnp.float32(1)
     chosen = kernels.select(lotka_volterra, p, y, p, impl="mosaic_tpu", interpret=True)
-    assert chosen[:3] == ("mosaic_tpu", "`impl='mosaic_tpu', interpret=True` asks for it", True)
-    with pytest.raises(ValueError, match="needs a GPU or a TPU"):
+    assert chosen[:3] == ("mosaic_tpu", "`impl='mosaic_tpu', interpret=True` requests it", True)
+    with pytest.raises(ValueError, match="requires a GPU or a TPU"):
         kernels.select(lotka_volterra, p, y, p, impl="pallas")
     with pytest.raises(ValueError, match="`impl` must be one of"):
         sciml.solve(lotka_volterra, y, t0=0.0, t1=1.0, args=p, impl="cuda")
@@ -461,7 +461,7 @@ def test_select_says_what_runs_and_why(monkeypatch, caplog):
         believe(monkeypatch, True)
         assert kernels.select(lotka_volterra, p, y, p).backend == "mosaic_gpu"
         assert "the model uses sort" in kernels.select(sorts, p, y, p).reason
-    assert [r.message.split(": ")[0] for r in caplog.records] == ["an ensemble runs by XLA, without a kernel"] * 2
+    assert [r.message.split(": ")[0] for r in caplog.records] == ["an ensemble runs with XLA, without a kernel"] * 2
 
 
 @pytest.mark.x64

@@ -184,7 +184,7 @@ def test_a_damaged_verdict_is_no_verdict(monkeypatch, machine, caplog, entry):
     _cache_file.warn_unused.cache_clear()
     with caplog.at_level(logging.WARNING, "sciml.kernels"):
         assert select(UPDATE, U, 0.1).backend == "mosaic_gpu"
-    assert len(timed) == 2 and sum("is not used" in r.getMessage() for r in caplog.records) == 1
+    assert len(timed) == 2 and sum("are not used" in r.getMessage() for r in caplog.records) == 1
 
 
 def test_in_the_middle_of_a_trace(monkeypatch):

@@ -315,7 +315,7 @@ def good(nb, p):
     "make, words",
     [
         (lambda u: StencilUpdate(good, fields="u"), "must be names"),
-        (lambda u: StencilUpdate(good, fields=("u",), coefficients=("u",)), "a name of its own"),
+        (lambda u: StencilUpdate(good, fields=("u",), coefficients=("u",)), "a different name"),
         (lambda u: StencilUpdate(good, radius=0), "positive integer"),
         (lambda u: StencilUpdate(good, boundary=Periodic()), "sciml.spatial.Boundaries"),
         (lambda u: StencilUpdate(good, boundary={"x": None}), "one entry for each"),
@@ -323,12 +323,12 @@ def good(nb, p):
         (lambda u: evolve(StencilUpdate(good), {"v": u}, 1, 0.0), "must have the fields"),
         (lambda u: evolve(StencilUpdate(good), u.astype(int), 1, 0.0), "floating-point"),
         (lambda u: evolve(StencilUpdate(good), u[None, None], 1, 0.0), "one to three axes"),
-        (lambda u: evolve(StencilUpdate(good, radius=9), u, 1, 0.0), "as many cells"),
+        (lambda u: evolve(StencilUpdate(good, radius=9), u, 1, 0.0), "requires at least"),
         (lambda u: evolve(StencilUpdate(good), u, -1, 0.0), "must not be negative"),
         (lambda u: stencil.evolve(StencilUpdate(good), u, 1, 0.0, impl="cuda"), "must be one of"),
         (lambda u: evolve(StencilUpdate(good), u, 1, 0.0, coefficients={"c": u}), "must be a mapping with"),
-        (lambda u: evolve(StencilUpdate(lambda nb, p: nb("v")), u, 1), "reads no field"),
-        (lambda u: evolve(StencilUpdate(lambda nb, p: nb("u", 1)), u, 1), "one whole number for each of 2 axes"),
+        (lambda u: evolve(StencilUpdate(lambda nb, p: nb("v")), u, 1), "does not name a field"),
+        (lambda u: evolve(StencilUpdate(lambda nb, p: nb("u", 1)), u, 1), "one integer shift for each of 2 axes"),
         (lambda u: evolve(StencilUpdate(lambda nb, p: nb("u", 2, 0)), u, 1), "reads further than `radius=1`"),
         (lambda u: evolve(StencilUpdate(lambda nb, p: nb("u") + u), u, 1), "element by element"),
         (lambda u: evolve(StencilUpdate(lambda nb, p: (nb("u"), 0.0)), u, 1), "one new value for each"),
@@ -341,7 +341,7 @@ def good(nb, p):
                 lambda u, walls=walls, impl=impl: evolve(
                     StencilUpdate(good, boundary=Boundaries(Grid((4, 4)), walls)), u, 1, 0.0, impl=impl
                 ),
-                "one of a grid of",
+                "the grid of their boundary has shape",
             )
             for walls in (Periodic(), Dirichlet(1.0))
             for impl in ("xla", "interpret_gpu", "interpret_tpu")

@@ -147,7 +147,9 @@ def test_sizes_with_and_without_whole_tiles(target, shape):
 @pytest.mark.x64
 def test_the_gpu_kernel_takes_float64():
     check("gray_scott", "interpret_gpu", 5, 2, 1e-14, kind="walls", dtype=jnp.float64)
-    with pytest.raises(ValueError, match="float64, and the kernel takes float32"):  # Mosaic copies none of it in bulk
+    with pytest.raises(
+        ValueError, match="float64, but the kernel supports float32"
+    ):  # Mosaic copies none of it in bulk
         check("wave", "interpret_gpu", 3, 2, 1e-14, kind="walls", dtype=jnp.float64, shape=(5, 6, 7))
 
 
@@ -274,7 +276,7 @@ def test_members_by_vmap(target):
 
 
 class Sponge(AbstractWall):
-    """Ghost values that are no weighted sum of the layers."""
+    """Ghost values that are not a weighted sum of the layers."""
 
     def points(self, offset, accuracy):
         return 1
@@ -298,7 +300,7 @@ def good(nb, p):
         (lambda u: (StencilUpdate(lambda nb, p: jnp.cbrt(nb("u"))), u, None), "`fn` uses cbrt"),
         (
             lambda u: (StencilUpdate(good, boundary=Boundaries(Grid(u.shape), Sponge())), u, 0.1),
-            "no weighted sum of the layers",
+            "not a weighted sum of the layers",
         ),
         (
             lambda u: (StencilUpdate(good, boundary=Boundaries(Grid(u.shape), Neumann(u[0]))), u, 0.1),
@@ -320,7 +322,7 @@ def test_a_kernel_that_is_forced_says_what_it_cannot_do(make, words):
     rest = {name: state.pop(name) for name in update.coefficients}
     with pytest.raises(ValueError, match=words) as caught:
         select(update, state, params, coefficients=rest, impl="pallas", interpret=True)
-    assert "takes float32 fields" in str(caught.value)
+    assert "supports float32 fields" in str(caught.value)
     assert select(update, state, params, coefficients=rest).backend == "xla"
 
 
@@ -331,11 +333,11 @@ def test_select_says_what_runs_and_why(monkeypatch, caplog):
     assert select(update, u, 0.1) == ("xla", "there is no kernel for 'cpu'", 1, False, None, None, False)
     assert select(update, u, 0.1, impl="pallas", interpret=True, steps_per_pass=2)[:4] == (
         "mosaic_gpu",
-        "`impl='pallas', interpret=True` asks for it",
+        "`impl='pallas', interpret=True` requests it",
         2,
         True,
     )
-    with pytest.raises(ValueError, match="needs a GPU or a TPU"):
+    with pytest.raises(ValueError, match="requires a GPU or a TPU"):
         select(update, u, 0.1, impl="pallas")
     with pytest.raises(ValueError, match="reach further than"):
         select(update, u, 0.1, impl="mosaic_tpu", steps_per_pass=9)
@@ -346,7 +348,7 @@ def test_select_says_what_runs_and_why(monkeypatch, caplog):
         believe(monkeypatch, True)
         assert select(update, u, 0.1).backend == "mosaic_gpu"
         assert "`fn` uses cbrt" in select(StencilUpdate(lambda nb, p: jnp.cbrt(nb("u"))), u).reason
-    assert [r.message.split(": ")[0] for r in caplog.records] == ["a stencil runs by XLA, without a kernel"] * 2
+    assert [r.message.split(": ")[0] for r in caplog.records] == ["a stencil runs with XLA, without a kernel"] * 2
 
 
 def test_boundaries_that_are_periodic_need_no_walls():
@@ -387,7 +389,7 @@ def test_a_kernel_of_ones_own_with_its_gradient():
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
     how = dict(coefficients=rest, impl=Rolled())
-    assert select(update, state, params, steps_per_pass=3, **how)[:3] == ("rolled", "`impl=Rolled()` asks for it", 3)
+    assert select(update, state, params, steps_per_pass=3, **how)[:3] == ("rolled", "`impl=Rolled()` requests it", 3)
     walled, *_ = case("acoustic", shape=(16, 12), kind="walls")
     with pytest.raises(ValueError, match="cannot run this update: it takes periodic fields alone"):
         select(walled, state, params, **how)

@@ -226,7 +226,7 @@ def test_a_pass_has_as_many_steps_as_one_neighbour_has_layers_for():
 
     def look(state):
         found.append(select(split, state, params, impl="mosaic_tpu"))
-        with pytest.raises(ValueError, match="a pass needs 5 layers of its neighbours, and a device has 4"):
+        with pytest.raises(ValueError, match="a pass needs 5 layers of its neighbours, but a device has 4"):
             select(split, state, params, impl="mosaic_tpu", steps_per_pass=5)
         return state
 
@@ -238,5 +238,5 @@ def test_a_pass_has_as_many_steps_as_one_neighbour_has_layers_for():
 @pytest.mark.x64
 def test_the_interpreter_says_where_it_cannot_run():
     domain, _, split, state, params, rest = setting("gray_scott", "along", dtype=jnp.float32)
-    with pytest.raises(ValueError, match=r"call `jax.shard_map\(..., check_vma=False\)`"):
+    with pytest.raises(ValueError, match=r"Call `jax.shard_map\(..., check_vma=False\)`"):
         jax.eval_shape(sharded(domain, split, params, 4, impl="interpret_tpu"), state, rest)

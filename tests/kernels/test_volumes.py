@@ -116,7 +116,7 @@ def test_more_rates_are_those_of_xla(name, target):
 def test_the_gpu_kernel_takes_float64():
     law, y = gas(LINE, Outflow(), jnp.float64)
     check((law, y), "gpu", 1e-13)
-    with pytest.raises(ValueError, match="float64, and the kernel takes float32"):
+    with pytest.raises(ValueError, match="float64, but the kernel supports float32"):
         law.with_kernel(y, KernelRequest("mosaic_tpu"))
 
 
@@ -175,8 +175,8 @@ def test_what_has_no_kernel_is_refused_in_words():
     line = jnp.ones(64, jnp.float32)
     uneven = OrthogonalGrid((jnp.linspace(0.0, 1.0, 65) ** 1.1,))
     for law, y, why in (
-        (ShallowWater(Grid(64), Outflow(), 0.1 * line), jnp.ones((2, 64), jnp.float32), "one cell alone"),
-        (InviscidBurgers(uneven, Outflow(), reconstruction=Muscl()), line, "cells of the grid differ"),
+        (ShallowWater(Grid(64), Outflow(), 0.1 * line), jnp.ones((2, 64), jnp.float32), "a single cell"),
+        (InviscidBurgers(uneven, Outflow(), reconstruction=Muscl()), line, "the grid is not uniform"),
     ):
         with pytest.raises(ValueError, match=why):
             law.with_kernel(y, KernelRequest("mosaic_gpu"))

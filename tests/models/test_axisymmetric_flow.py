@@ -123,9 +123,9 @@ def test_gradients_and_members():
 
 def test_what_turns_with_the_axes_is_refused():
     around = OrthogonalGrid([np.linspace(0.5, 1.0, 5), np.linspace(0.0, 2 * np.pi, 9)], Polar())
-    with pytest.raises(ValueError, match="turn with the axes"):
+    with pytest.raises(ValueError, match="rotate with the axes"):
         Euler(around, {"r": Outflow()})(0.0, jnp.ones((4, *around.shape)), None)
-    with pytest.raises(ValueError, match="turn with the axes"):
+    with pytest.raises(ValueError, match="rotate with the axes"):
         ShallowWater(CAN, Outflow())(0.0, jnp.ones((3, *CAN.shape)), None)
 
 

@@ -253,7 +253,7 @@ def test_derivatives_by_infusions():
 
 @pytest.mark.parametrize("duration", [0.0, -1.0])
 def test_a_duration_is_above_zero(duration):
-    with pytest.raises(ValueError, match="`durations` of infusions must be above zero"):
+    with pytest.raises(ValueError, match="`durations` of infusions must be positive"):
         models.TwoCompartment().infusions([0.0], [1.0], duration)
 
 

@@ -189,7 +189,7 @@ def test_a_sweep_over_parameters_and_boundary_values():
         ("`velocity` must have shape", lambda: models.Advection(GRID, Periodic(), 1.0)),
         ("`speed` must be", lambda: models.Wave(GRID, Periodic(), jnp.ones(3))),
         ("must be a number or an array", lambda: models.Diffusion(GRID, Periodic(), jnp.ones(3))),
-        ("one number a substance", lambda: models.ReactionDiffusion(models.SIR(), GRID, Periodic(), 1.0)),
+        ("one number for each substance", lambda: models.ReactionDiffusion(models.SIR(), GRID, Periodic(), 1.0)),
         ("the pair \\(u, v\\)", lambda: models.GrayScott(GRID, Periodic())(0.0, jnp.ones((8, 6)), None)),
         ("must end with the axes", lambda: models.FisherKPP(GRID, Periodic())(0.0, jnp.ones((6, 8)), None)),
     ],

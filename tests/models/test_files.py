@@ -67,12 +67,12 @@ def test_another_structure_is_refused(tmp_path):
     refused(NeuralODE(**SIZES | dict(depth=2), key=key), r"`term.net.layers.1.weight` is float\d\d\[2, 4\] in the file")
     refused(NeuralODE(**SIZES, activation=jax.nn.softplus, key=key), "`model.term.net.activation` is tanh in the file")
     refused(NeuralODE(**SIZES | dict(scale=2.0), key=key), r"`model.term.scale` is \(1.0, 30.0\) in the file")
-    refused(with_dtype(NeuralODE(**SIZES, key=key), jnp.bfloat16), "precision it was written in")
-    refused(models.LotkaVolterra(), "the file alone has a leaf `term.net.layers.0.weight`")
+    refused(with_dtype(NeuralODE(**SIZES, key=key), jnp.bfloat16), "precision in which it was written")
+    refused(models.LotkaVolterra(), "only the file has a leaf `term.net.layers.0.weight`")
     models.save(path, NeuralODE(**SIZES, key=key), SIZES | dict(width=5))
-    refused(NeuralODE, "and float.* in the model that the hyperparameters in the file, {.*'width': 5.*}, make")
+    refused(NeuralODE, "and float.* in the model built from the hyperparameters in the file, {.*'width': 5.*}")
     models.save(path, NeuralODE(**SIZES, key=key), SIZES)
-    refused(NeuralSDE(2, width=4, depth=1, key=key), "alone has a leaf")
+    refused(NeuralSDE(2, width=4, depth=1, key=key), "only the file has a leaf")
 
 
 def test_a_file_that_is_none_or_damaged(tmp_path):
@@ -81,17 +81,17 @@ def test_a_file_that_is_none_or_damaged(tmp_path):
     with pytest.raises(FileNotFoundError):
         models.load(path, model)
     path.write_bytes(b"PK\x03\x04 something else")
-    with pytest.raises(ValueError, match="holds no model"):
+    with pytest.raises(ValueError, match="does not contain a model"):
         models.load(path, model)
     models.save(path, model)
     whole = path.read_bytes()
     path.write_bytes(whole[:-10])
-    with pytest.raises(ValueError, match="damaged or was cut short"):
+    with pytest.raises(ValueError, match="damaged or truncated"):
         models.load(path, model)
     with pytest.raises(TypeError, match="JSON"):
         models.save(path, model, dict(net=jnp.ones(2)))
     assert path.read_bytes() == whole[:-10]  # what was there is left alone
     models.save(path, model)
-    with pytest.raises(ValueError, match="holds no hyperparameters"):
+    with pytest.raises(ValueError, match="contains no hyperparameters"):
         models.load(path, models.LotkaVolterra)
     assert eqx.tree_equal(models.load(path, model), model)

@@ -277,7 +277,7 @@ def test_bad_input():
         flow.start()
     with pytest.raises(TypeError, match="FlowState"):
         sciml.solve(flow, jnp.zeros((4, 4)), t0=0.0, t1=1.0, dt=0.1)
-    with pytest.raises(ValueError, match="of nothing that the flow carries"):
+    with pytest.raises(ValueError, match="must name a carried field"):
         lifted = IncompressibleFlow(grid, NoSlip(), forces=[Buoyancy("heat", jnp.array([0.0, 1.0]))])
         lifted(0.0, models.FlowState(lifted.velocity.zeros(), {}), None)
     with pytest.raises(TypeError, match="AbstractFlowForce"):
@@ -290,10 +290,10 @@ def test_bad_input():
         NavierStokes3D(grid)
     with pytest.raises(ValueError, match="`dealiasing` must be 'two_thirds' or 'three_halves', but got 'none'"):
         NavierStokes3D(Grid((4, 4, 4)), dealiasing="none")
-    with pytest.raises(ValueError, match="longer than"):
+    with pytest.raises(ValueError, match="too long for"):
         plain = IncompressibleFlow(grid, NoSlip(), viscosity=1.0)
         sciml.solve(plain, models.FlowState(plain.velocity.zeros(), {}), t0=0.0, t1=1.0, dt=0.1, solver=SSPRK33())
-    with pytest.raises(ValueError, match="knows"):
+    with pytest.raises(ValueError, match="must be one of"):
         verify.reference("cavity_table", 400)
 
 
@@ -302,7 +302,7 @@ def test_bad_input():
 
 BOX = Grid((8, 6))
 FLUXES = {
-    "nothing leaves": (1.0, NoSlip(), "`boundary`: 1 enters the box per time and 0 leaves it"),
+    "nothing leaves": (1.0, NoSlip(), "`boundary`: 1 enters the box per unit of time and 0 leaves it"),
     "less leaves": (1.0, VelocityInlet((0.9, 0.0)), "1 enters .* and 0.9 leaves it.* `PressureOutlet"),
     "more leaves than a profile lets in": (np.linspace(0.0, 1.0, 6), VelocityInlet((0.6, 0.0)), "0.5 enters .* 0.6"),
 }
@@ -352,7 +352,7 @@ def test_inlets_that_balance_until_some_time():
     flow = between(later, lambda t, args: 1.0)
     sol = sciml.solve(flow, flow.start(), t0=0.0, t1=0.1, dt=0.02, solver=SSPRK33(), throw=False)
     assert sol.status == sciml.Status.nonfinite and abs(float(sol.t_reached) - 0.04) < 1e-6
-    with pytest.raises(ValueError, match="1.05 enters the box per time and 1 leaves it"):
+    with pytest.raises(ValueError, match="1.05 enters the box per unit of time and 1 leaves it"):
         flow.start(t=0.1)
     with pytest.raises(ValueError, match="1.05 enters"):
         flow.project(flow.start(), t=0.1)

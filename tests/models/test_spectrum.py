@@ -198,7 +198,7 @@ def test_the_gradient_through_a_step_that_was_chosen():
 )
 def test_a_step_that_is_too_long_names_the_limit(model, y0, options):
     """Known: an error when traced. Traced: `invalid_argument` and NaN. And right below the limit it runs."""
-    with pytest.raises(ValueError, match=r"`dt`=.* is longer than `solver=.*\(\)` is stable for.*at most") as error:
+    with pytest.raises(ValueError, match=r"`dt`=.* is too long for `solver=.*\(\)` to be stable.*at most") as error:
         sciml.solve(model, y0, t0=0.0, t1=1.0, **options)
     limit = float(str(error.value).split("at most ")[1].split(". ")[0])
     assert limit < options["dt"]
@@ -216,9 +216,9 @@ def test_backwards_and_adaptive_steps_are_not_refused():
     sol = sciml.solve(HEAT, BUMP, t0=0.01, t1=0.0, dt=-0.001, solver=diffrax.Tsit5())
     assert jnp.all(jnp.isfinite(sol.ys))
     assert sciml.solve(HEAT, BUMP, t0=0.0, t1=0.1, dt0=0.1, rtol=1e-3, atol=1e-4, solver=diffrax.Tsit5()).status == 0
-    with pytest.raises(ValueError, match="give `dt`.*spectrum"):
+    with pytest.raises(ValueError, match="require `dt`.*spectrum"):
         sciml.solve(lambda t, y, a: -y, BUMP, t0=0.0, t1=1.0, stepsize_controller=diffrax.ConstantStepSize())
-    with pytest.raises(ValueError, match="estimates no error.*spectrum"):
+    with pytest.raises(ValueError, match="does not estimate errors.*spectrum"):
         sciml.solve(lambda t, y, a: -y, BUMP, t0=0.0, t1=1.0, solver=diffrax.Euler())
     with pytest.raises(ValueError, match="must end with the axes"):  # the model's own words
         sciml.solve(HEAT, jnp.ones(5), t0=0.0, t1=1.0, dt=0.1, solver=diffrax.Tsit5())
@@ -227,7 +227,7 @@ def test_backwards_and_adaptive_steps_are_not_refused():
 def test_simulate_takes_and_refuses_the_same_steps():
     options = dict(t0=0.0, t1=0.1, solver=diffrax.Euler(), progress=False, save_every=0.05)
     assert sciml.simulate(HEAT, BUMP, **options).finished
-    with pytest.raises(ValueError, match="is longer than"):
+    with pytest.raises(ValueError, match="is too long for"):
         sciml.simulate(HEAT, BUMP, dt=0.01, **options)
 
 

@@ -123,7 +123,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match="Cartesian"):
         IncompressibleFlow(disc, NoSlip())
     grid = OrthogonalGrid([np.linspace(0.0, 1.0, 5) ** 2] * 2)
-    with pytest.raises(ValueError, match="cells are all alike"):
+    with pytest.raises(ValueError, match="uniform `Grid`"):
         ImplicitFriction(IncompressibleFlow(grid, NoSlip()))
     upwind = IncompressibleFlow(grid, NoSlip(), transport=LimitedUpwind())
     with pytest.raises(ValueError, match="Central"):

@@ -151,11 +151,11 @@ def test_a_grid_is_a_box_with_coordinates():
 
 
 def test_bad_input():
-    with pytest.raises(ValueError, match=r"`Vorticity\(length=...\)` belongs to numbers of points"):
+    with pytest.raises(ValueError, match=r"`Vorticity\(length=...\)` only applies to numbers of points"):
         Vorticity(Grid(SHAPE), 7.0)
     with pytest.raises(ValueError, match="a `Grid` of two axes, or two numbers of points"):
         Vorticity(Grid(4))
     with pytest.raises(ValueError, match="two numbers of points"):
         Vorticity((4, 4, 4))
-    with pytest.raises(ValueError, match=r"`Vorticity\(forcing=...\)` must be an array of the shape \(8, 6\)"):
+    with pytest.raises(ValueError, match=r"`Vorticity\(forcing=...\)` must be an array of shape \(8, 6\)"):
         Vorticity((8, 6), forcing=jnp.ones((6, 8)))

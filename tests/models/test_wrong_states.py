@@ -60,7 +60,7 @@ def test_what_the_model_takes_is_said():
 
     refused(models.Lorenz63(), jnp.ones(2, F32), r"`y0` must have shape \(3,\), as `Lorenz63` takes it, but is float32")
     refused(models.Lorenz63(), (1.0, 1.0, 1.0), r"`y0` must be one array, as `Lorenz63` takes it, but is \(float")
-    refused(models.Kepler(), jnp.ones((4, 4), F32), "A batch of states takes `jax.vmap` of the solve")
+    refused(models.Kepler(), jnp.ones((4, 4), F32), "For a batch of states use `jax.vmap` of the solve")
     grid = sciml.spatial.Grid((8, 8))
     flow = models.Advection(grid, sciml.spatial.Periodic(), jnp.ones((2, 8, 8)))
     refused(flow, jnp.ones((8, 9), F32), r"`y0`, float32\[8, 9\], does not suit `Advection`: the field must end with")
@@ -84,7 +84,7 @@ def test_long_runs_and_states_at_rest_say_it_too(call):
 
     batch = {"simulate": "`in_axes`", "steady_state": "`jax.vmap` of this"}[call]
     refused(models.Lorenz63(), jnp.ones(2, F32), r"`y0` must have shape \(3,\), as `Lorenz63` takes it, but is float32")
-    refused(models.Lorenz63(), jnp.ones((4, 3), F32), f"A batch of states takes {batch}")
+    refused(models.Lorenz63(), jnp.ones((4, 3), F32), f"For a batch of states use {batch}")
     linear = models.Linear(jnp.eye(2))
     refused(linear, jnp.ones(3, F32), r"`y0`, float32\[3\], does not suit `Linear`: ")
 
@@ -107,5 +107,5 @@ def test_other_mistakes_are_not_blamed_on_the_state():
 @pytest.mark.parametrize("name, first", [("Maxwell", "permittivity"), ("ElasticWave", "lame"), ("Acoustic", "speed")])
 def test_sides_in_the_place_of_a_coefficient(name, first):
     """Other models of fields take their boundary there."""
-    with pytest.raises(TypeError, match=rf"`{name}\({first}=...\)` must be a number .* Periodic.* by `boundary=`"):
+    with pytest.raises(TypeError, match=rf"`{name}\({first}=...\)` must be a number .* Periodic.* with `boundary=`"):
         getattr(models, name)(sciml.spatial.Grid((8, 8)), sciml.spatial.Periodic())

@@ -316,11 +316,14 @@ def test_members_may_span_devices():
 @pytest.mark.parametrize(
     "params, message",
     [
-        ({"a": np.ones(3), "b": np.ones((4, 2))}, r"unequal length: `params\['a'\]` has 3, `params\['b'\]` has 4"),
+        (
+            {"a": np.ones(3), "b": np.ones((4, 2))},
+            r"axes differ in length: `params\['a'\]` has 3, `params\['b'\]` has 4",
+        ),
         ({"a": np.ones(3), "b": 1.0}, r"`params\['b'\]` is a scalar"),
         (np.float32(1.0), "`params` is a scalar"),
         (np.ones((0, 3)), "`params` is empty"),
-        ({"a": None}, "holds no array"),
+        ({"a": None}, "contains no array"),
     ],
 )
 def test_bad_members(params, message):

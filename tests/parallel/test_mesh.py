@@ -29,7 +29,7 @@ def test_chosen_devices():
 @pytest.mark.parametrize(
     "sizes, message",
     [
-        ({"member": 3}, "needs 3 devices and got 8"),
+        ({"member": 3}, "requires 3 devices, but got 8"),
         ({"member": -1, "x": 3}, "8 devices cannot be divided into groups of 3"),
         ({"member": -1, "x": -1}, "at most one axis may be -1"),
         ({"member": 0}, "axis `member` must be positive, or -1"),

@@ -229,12 +229,21 @@ def test_a_fit_finds_what_made_the_data_and_its_noise(tmp_path):
             "`lamp`, which is not a parameter",
         ),
         (dict(conditions="conditionId light A\ndark light 1\nbright 2 -\nstart 1.5 2"), "is `light`, which is itself"),
-        (dict(conditions="conditionId lights A\ndark 1 1\nbright 2 -\nstart 1.5 2"), "`lights`, which is no constant"),
-        (dict(observables=OBSERVABLES.replace("A+0.1", "AA+0.1")), "has `AA`, which is no part of model"),
+        (
+            dict(conditions="conditionId lights A\ndark 1 1\nbright 2 -\nstart 1.5 2"),
+            "`lights`, which is neither a constant",
+        ),
+        (dict(observables=OBSERVABLES.replace("A+0.1", "AA+0.1")), "contains `AA`, which is not part of the model"),
         (dict(observables=OBSERVABLES.replace("A+0.1", "(A+0.1")), "column 7: expected `\\)`"),
         (dict(observables=OBSERVABLES.replace("laplace", "cauchy")), "`cauchy`, but must be one of normal, laplace"),
-        (dict(measurements=MEASUREMENTS.replace("a - start 0.9 0.5 - 0.1", "a - start 0.9 0.5 - -")), "no value for"),
-        (dict(measurements=MEASUREMENTS.replace("a - start", "a - begin")), "in `begin`, which is no condition"),
+        (
+            dict(measurements=MEASUREMENTS.replace("a - start 0.9 0.5 - 0.1", "a - start 0.9 0.5 - -")),
+            "does not provide a value for",
+        ),
+        (
+            dict(measurements=MEASUREMENTS.replace("a - start", "a - begin")),
+            "refers to `begin`, which is not a condition",
+        ),
     ],
 )
 def test_problems_that_cannot_be_read(tmp_path, changes, words):
@@ -247,12 +256,12 @@ def test_other_bad_input(tmp_path):
     problem = sciml.petab.read_petab(path)
     with pytest.raises(ValueError, match=r"`x` must have shape \(4,\)"):
         problem.log_likelihood(jnp.ones(3))
-    with pytest.raises(ValueError, match="needs `key`"):
+    with pytest.raises(ValueError, match="requires `key"):
         problem.fit(starts=2)
     with pytest.raises(ValueError, match=r"`data` must have shape \(6,\)"):
         problem.with_data(jnp.ones(3))
     path.write_text(YAML.replace("format_version: 1", "format_version: 2.0.0"))
-    with pytest.raises(ValueError, match="version 2.0.0 of PEtab, but version 1"):
+    with pytest.raises(ValueError, match="PEtab version 2.0.0, but only version 1"):
         sciml.petab.read_petab(path)
     with pytest.raises(FileNotFoundError, match="there is no file"):
         sciml.petab.read_petab(tmp_path / "none.yaml")

@@ -241,7 +241,7 @@ def test_order_states_the_observed_order():
         (lambda: plot.bands(TIMES[None], np.ones((3, 21))), r"ts must have shape \(times,\)"),
         (lambda: plot.bands(TIMES, np.ones((3, 20))), "must have shape"),
         (lambda: plot.surface([0, 1, 2], [0, 1], np.ones((2, 3))), "transposed"),
-        (lambda: plot.surface([0, 2, 1], [0, 1], np.ones((3, 2))), "x must be one-dimensional and go one way"),
+        (lambda: plot.surface([0, 2, 1], [0, 1], np.ones((3, 2))), "x must be one-dimensional and strictly monotonic"),
         (lambda: plot.surface([0, 1], [0, 1], -np.ones((2, 2)), log=True), "positive and finite"),
         (lambda: plot.surface([0, 1], [0, 1], np.ones((2, 2)), log=True, vmin=0.0), "vmin must be positive"),
         (lambda: plot.rows(solution(np.zeros((21, 65)))), "`rows` draws at most 64 components, got 65"),

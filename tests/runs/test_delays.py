@@ -76,7 +76,7 @@ def test_models_and_events_of_members():
 def test_refusals():
     with pytest.raises(ValueError, match="longer than the shortest delay"):
         run(dt=1.5)
-    with pytest.raises(TypeError, match="does not solve equations with delays"):
+    with pytest.raises(TypeError, match="does not support delays"):
         run(solver=sciml.solvers.Rodas5P())
     with pytest.raises(ValueError, match="forwards in time"):
         run(t1=-6.0, dt=-0.125, saveat=None)

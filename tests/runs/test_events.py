@@ -72,7 +72,7 @@ def test_a_noisy_path_with_events_is_that_of_solve():
 
 
 def test_what_has_no_events():
-    with pytest.raises(ValueError, match="there are none"):
+    with pytest.raises(ValueError, match="there are no `events`"):
         simulate(jnp.ones(2), events=None, max_events=3)
-    with pytest.raises(TypeError, match="needs a model with a diagonal linear part"):
+    with pytest.raises(TypeError, match="requires a model with a diagonal linear part"):
         simulate(jnp.ones(2), solver=sciml.solvers.ETDRK(order=4))

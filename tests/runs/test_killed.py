@@ -45,7 +45,7 @@ def interrupted(tmp_path, kind, moments):
             store = NpzStore(folder, prefix=prefix)
             for number in store.numbers():
                 store.get(number)
-        reasons = "no call of this run has ended yet", done.stdout  # it may be killed on its very last steps
+        reasons = "the run has not finished a call yet", done.stdout  # it may be killed on its very last steps
         assert read_run(parts).reason in reasons
         seen.append(len(bits(parts)))
     last = start(parts, kind)

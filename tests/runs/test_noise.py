@@ -66,9 +66,9 @@ def test_parameters_of_members():
     found = sciml.simulate(model, y0, args=rates, in_axes=(None, None, 0), key=KEYS[:3], **options)
     alone = sciml.simulate(model, y0, args=rates[1], key=KEYS[1], **options)
     np.testing.assert_allclose(found.values[:, 1], alone.values, rtol=1e-5)
-    with pytest.raises(ValueError, match="a `key` each"):
+    with pytest.raises(ValueError, match="its own `key`"):
         sciml.simulate(model, y0, args=rates, in_axes=(None, None, 0), key=KEYS[0], **options)
-    with pytest.raises(ValueError, match="needs `key`"):
+    with pytest.raises(ValueError, match="requires `key`"):
         sciml.simulate(model, y0, args=2.0, **options)
-    with pytest.raises(ValueError, match="`key` is for models with noise"):
+    with pytest.raises(ValueError, match="`key` requires a model with noise"):
         sciml.simulate(lambda t, y, args: -y, y0, key=KEYS[0], **options)

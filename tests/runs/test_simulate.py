@@ -226,7 +226,7 @@ def test_members_take_a_step_that_is_stable_for_all():
     steps = np.asarray(run.accepted)
     assert steps[0] == steps[1] == np.ceil(0.105 / (0.9 * limit))
     assert run.status[1] == 0 and float(jnp.max(jnp.abs(run.y[1] - 1.0))) < 0.1
-    with pytest.raises(ValueError, match=r"at most 0.00347\d* for member 1\. Take a shorter step"):
+    with pytest.raises(ValueError, match=r"at most 0.00347\d* for member 1\. Use a shorter step"):
         sciml.simulate(heat([0.1, 1.0]), y0, dt=0.01, **options)
 
 
@@ -275,7 +275,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path):
     with pytest.raises(KeyboardInterrupt) as stopped:
         call(stop)
     (note,) = stopped.value.__notes__
-    assert note == f"`simulate`: the run so far is in {NpzStore(tmp_path)}; the same call goes on from there."
+    assert note == f"`simulate`: the run so far is in {NpzStore(tmp_path)}; the same call resumes from there."
     went_on = []
     call(lambda progress: went_on.append(progress.done))
     assert went_on[0] >= 1.0  # the first second is not repeated
@@ -292,7 +292,7 @@ def test_another_run_is_refused(tmp_path):
 
     call()
     assert call().finished
-    with pytest.raises(StoreError, match="holds a run already"):
+    with pytest.raises(StoreError, match="already contains a run"):
         call(resume=False)
     with pytest.raises(StoreError, match=r"(?s)another run.*\n  `model`: looks the same .*\nGive another path"):
         call(rate=2.0)
@@ -300,7 +300,7 @@ def test_another_run_is_refused(tmp_path):
         call(t1=2.0)
     with pytest.raises(StoreError, match=r"cannot be resumed:\n  `segment_steps`: None before, 7 now\nGive"):
         call(segment_steps=7)
-    with pytest.raises(StoreError, match="holds no run"):
+    with pytest.raises(StoreError, match="does not contain a run"):
         read_run(tmp_path / "nothing")
     assert call(stop=WallTime(100.0)).finished  # a limit of time does not make it another run
 
@@ -312,7 +312,9 @@ def test_a_full_disk_and_an_unwritable_folder(tmp_path, monkeypatch, choose):
     whole = sciml.simulate(decay, jnp.ones(2), store=tmp_path / "whole", **options)
     with monkeypatch.context() as changed:
         changed.setattr(_atomic, "open", FullDisk(30_000), raising=False)
-        with pytest.raises(StoreError, match=r"the disk is full.*What was written before is intact: run the same call"):
+        with pytest.raises(
+            StoreError, match=r"the disk is full.*Everything written before is intact: repeat the same call"
+        ):
             sciml.simulate(decay, jnp.ones(2), store=tmp_path / "full", **options)
     store = NpzStore(tmp_path / "full")
     written = store.numbers()
@@ -329,7 +331,7 @@ def test_a_full_disk_and_an_unwritable_folder(tmp_path, monkeypatch, choose):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     monkeypatch.setattr(pathlib.Path, "touch", refuse)
-    with pytest.raises(StoreError, match="writing there is not permitted. Give a folder that this user may write to"):
+    with pytest.raises(StoreError, match="writing there is not permitted. Use a folder that this user may write to"):
         sciml.simulate(decay, jnp.ones(2), store=tmp_path / "locked", **options)
 
 
@@ -354,15 +356,15 @@ def test_progress(capsys, tmp_path):
         (dict(save_every=-1.0), ValueError, "`save_every` must be positive"),
         (dict(save_every=1.0, saveat=[1.0]), ValueError, "either as `save_every` or as `saveat`"),
         (dict(saveat=diffrax.SaveAt(t1=True)), TypeError, "`saveat` must be an array of times"),
-        (dict(saveat=[3.0]), ValueError, "must lie within"),
-        (dict(stop=SteadyState()), ValueError, "give `save_every` or `saveat`"),
+        (dict(saveat=[3.0]), ValueError, "must be within"),
+        (dict(stop=SteadyState()), ValueError, "Pass `save_every` or `saveat`"),
         (dict(stop=3), TypeError, "`stop` must be a function"),
-        (dict(stop=lambda t, y, args: y > 0, save_every=1.0), TypeError, "one truth value per member"),
+        (dict(stop=lambda t, y, args: y > 0, save_every=1.0), TypeError, "one boolean per member"),
         (dict(stop=WallTime(-1.0)), ValueError, "must not be negative"),
         (dict(in_axes=0), ValueError, "must be a tuple for|parameter 'in_axes'"),
-        (dict(in_axes=(None, 1, None)), ValueError, "may hold 0"),
-        (dict(in_axes=(None, None, None)), ValueError, "gives no array"),
-        (dict(in_axes=(None, 0, 0), args=jnp.ones(3)), ValueError, "its lengths are `y0`: 2, `args`: 3"),
+        (dict(in_axes=(None, 1, None)), ValueError, "may contain 0"),
+        (dict(in_axes=(None, None, None)), ValueError, "maps no array"),
+        (dict(in_axes=(None, 0, 0), args=jnp.ones(3)), ValueError, "the lengths are `y0`: 2, `args`: 3"),
         (dict(store=3), TypeError, "`store` must be a path|parameter 'store'"),
         (dict(store="x", checkpoints="y"), TypeError, "`checkpoints` must be a store|parameter 'checkpoints'"),
         (dict(output=3), TypeError, "`output` must be callable|parameter 'output'"),
@@ -374,8 +376,8 @@ def test_progress(capsys, tmp_path):
             ValueError,
             "segments",
         ),
-        (dict(solver=diffrax.ImplicitEuler(), dt=0.1), ValueError, "needs tolerances for its nonlinear solver"),
-        (dict(solver=diffrax.Sil3(), rtol=1e-3), TypeError, "terms of its own"),
+        (dict(solver=diffrax.ImplicitEuler(), dt=0.1), ValueError, "requires tolerances for its nonlinear solver"),
+        (dict(solver=diffrax.Sil3(), rtol=1e-3), TypeError, "its own split terms"),
     ],
 )
 def test_bad_arguments(options, error, said):
@@ -385,7 +387,7 @@ def test_bad_arguments(options, error, said):
 
 @pytest.mark.x64
 def test_a_traced_call_is_refused():
-    with pytest.raises(TypeError, match="`simulate` runs from Python"):
+    with pytest.raises(TypeError, match="`simulate` must be called from Python"):
         jax.grad(lambda y: sciml.simulate(decay, y, t0=0.0, t1=1.0).y.sum())(jnp.ones(2))
 
 

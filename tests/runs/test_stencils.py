@@ -92,12 +92,12 @@ def test_runs_that_no_kernel_takes_are_refused_where_one_is_asked_for():
     model, y0, solver = cases("diffusion")
     options = dict(t0=0.0, t1=1.0, progress=False)
     with kernels.use("pallas", interpret=True):
-        with pytest.raises(ValueError, match="chosen by the error"):
+        with pytest.raises(ValueError, match="are adaptive"):
             sciml.simulate(model, y0, solver=diffrax.Tsit5(), **options)
         with pytest.raises(ValueError, match="members"):
             sciml.simulate(model, y0[None], dt=0.1, solver=solver, in_axes=(None, 0, None), **options)
-        with pytest.raises(ValueError, match="whole steps apart"):
+        with pytest.raises(ValueError, match="two or more whole steps"):
             sciml.simulate(model, y0, dt=0.1, solver=solver, save_every=0.1, **options)
         sciml.simulate(model, y0, dt=0.1, solver=solver, save_every=0.1, impl="auto", **options)
-    with pytest.raises(ValueError, match="chosen by the error"):
+    with pytest.raises(ValueError, match="are adaptive"):
         sciml.simulate(model, y0, solver=diffrax.Tsit5(), impl="pallas", interpret=True, **options)

@@ -86,14 +86,17 @@ def test_names_and_modules(tmp_path):
     "rule, change",
     [
         ("`numbers` of blocks put", {"numbers": lambda self: list(self._blocks)}),
-        ("`get` of a block that is not there", {"get": lambda self, number, like=None: None}),
+        ("`get` of a missing block", {"get": lambda self, number, like=None: None}),
         (
             "put twice",
             {"put": lambda self, number, tree: number in self._blocks or MemoryStore.put(self, number, tree)},
         ),
         ("same bits", {"get": lambda self, n, like=None: jax.tree.map(abs, MemoryStore.get(self, n, like))}),
-        ("`remove` takes one block away", {"remove": lambda self, number: None}),
-        ("manifest comes back", {"write_manifest": lambda self, manifest: setattr(self, "_manifest", {})}),
+        ("`remove` removes one block", {"remove": lambda self, number: None}),
+        (
+            "returns the manifest written last",
+            {"write_manifest": lambda self, manifest: setattr(self, "_manifest", {})},
+        ),
     ],
 )
 def test_a_store_that_breaks_the_contract(rule, change):
@@ -108,7 +111,7 @@ def test_a_run_in_a_store_that_is_no_folder():
     run = sciml.simulate(lambda t, y, args: -y, jnp.ones(2), store=store, **options)
     again = sciml.simulate(lambda t, y, args: -y, jnp.ones(2), store=store, **options)
     assert len(run) == 3 and np.array_equal(run.values, again.values)
-    with pytest.raises(StoreError, match="is no folder"):
+    with pytest.raises(StoreError, match="is not a folder"):
         store.path  # noqa: B018
 
 
@@ -140,7 +143,7 @@ def test_a_run_that_cannot_go_on_says_so():
     verify.check_store(Remote)
     store, options = Remote(), dict(t0=0.0, t1=1.0, dt=0.1, save_every=0.5, progress=False)
     run = sciml.simulate(lambda t, y, args: -y, jnp.ones(2), store=store, **options)
-    with pytest.warns(UserWarning, match="the run starts again. Give `checkpoints="):
+    with pytest.warns(UserWarning, match="the run starts again. Pass `checkpoints="):
         again = sciml.simulate(lambda t, y, args: -y, jnp.ones(2), store=store, **options)
     assert np.array_equal(run.values, again.values)
 
@@ -148,9 +151,9 @@ def test_a_run_that_cannot_go_on_says_so():
 def test_a_block_of_another_shape_is_refused(tmp_path):
     store = NpzStore(tmp_path)
     store.put(0, {"u": np.zeros(3)})
-    with pytest.raises(StoreError, match=r"`u` as float64\[3\], where float64\[4\] was expected"):
+    with pytest.raises(StoreError, match=r"`u` as float64\[3\], but float64\[4\] was expected"):
         store.get(0, {"u": np.zeros(4)})
-    with pytest.raises(StoreError, match="holds no `v`"):
+    with pytest.raises(StoreError, match="does not contain `v`"):
         store.get(0, {"v": np.zeros(3)})
     with pytest.raises(StoreError, match="has no block 7; it has 1, from 0 to 0"):
         store.get(7)
@@ -184,12 +187,12 @@ def test_no_memory_is_no_damage(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("make", [NpzStore, sciml.stores.ZarrStore, sciml.stores.OrbaxStore])
 def test_a_store_needs_a_path(make):
-    with pytest.raises(ValueError, match="the path of a store is empty; give the name of a folder"):
+    with pytest.raises(ValueError, match="the path of a store is empty. Pass the name of a folder"):
         make("")
 
 
 def test_check_store_takes_a_function(tmp_path):
-    with pytest.raises(TypeError, match="takes a function that makes an empty store|make_store"):
+    with pytest.raises(TypeError, match="requires a function that returns a new empty store|make_store"):
         verify.check_store(NpzStore(tmp_path))
 
 
@@ -210,7 +213,7 @@ def test_frames_of_another_run_are_refused(tmp_path):
     for name, rate in (("one", 1.0), ("two", 2.0)):
         sciml.simulate(lambda t, y, a: -a * y, jnp.ones(2), args=rate, store=tmp_path / name, **options)
     (tmp_path / "two" / "block_0000000.npz").replace(tmp_path / "one" / "block_0000000.npz")
-    with pytest.raises(StoreError, match="Block 0 of .* is of another run"):
+    with pytest.raises(StoreError, match="Block 0 of .* belongs to another run"):
         sciml.runs.read_run(tmp_path / "one")[0]
 
 
@@ -247,7 +250,7 @@ def test_a_full_disk(tmp_path, monkeypatch):
     store.put(0, {"u": np.arange(1000.0)})
     monkeypatch.setattr(_atomic, "open", FullDisk(20_000), raising=False)
     store.put(1, {"u": np.arange(1000.0)})
-    with pytest.raises(StoreError, match=r"No space left on device \(the disk is full.*run the same call again"):
+    with pytest.raises(StoreError, match=r"No space left on device \(the disk is full.*repeat the same call"):
         store.put(0, {"u": np.arange(5000.0)})
     monkeypatch.undo()
     assert store.numbers() == [0, 1]
@@ -257,7 +260,7 @@ def test_a_full_disk(tmp_path, monkeypatch):
 
 def test_an_unwritable_folder(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match=r"cannot be used: .*Give another folder"):
+    with pytest.raises(StoreError, match=r"cannot be used: .*Use another folder"):
         NpzStore(tmp_path / "file" / "run").put(0, {"u": np.zeros(1)})
 
     def refuse(self, *args, **kwargs):
@@ -352,10 +355,14 @@ def test_a_fingerprint_says_what_differs():
         fingerprint(options={"solver": {"rtol": x, "name": "Tsit5"}, "rates": jnp.full(9, x)}) for x in (1.0, 2.0)
     ]
     assert nested[0].differences(nested[1]) == [
-        "`options['rates']`: looks the same (float64[9]), but its values or its code differ",
+        "`options['rates']`: the description is the same (float64[9]), but its values or its code differ",
         "`options['solver']['rtol']`: 1.0 before, 2.0 now",
     ]
-    assert parts(fn=shift(1)).differences(parts(fn=shift(2)))[0].startswith("`fn`: looks the same (tests.runs")
+    assert (
+        parts(fn=shift(1))
+        .differences(parts(fn=shift(2)))[0]
+        .startswith("`fn`: the description is the same (tests.runs")
+    )
     assert parts(fn=shift(1)) == parts(fn=shift(1))
     renamed = types.FunctionType(field.__code__.replace(co_name="slope", co_qualname="slope"), globals(), "slope")
     assert parts(fn=field).digest == parts(fn=renamed).digest
@@ -363,10 +370,10 @@ def test_a_fingerprint_says_what_differs():
     assert Fingerprint.from_json(first.to_json()) == first
     for name, other, said in [
         ("model", Layer(jnp.array([1.0, 2.0])), r"float64\[2\] \[1.0, 1.0\] before, float64\[2\] \[1.0, 2.0\] now"),
-        ("model", Layer(jnp.ones(2), "other"), "looks the same"),
+        ("model", Layer(jnp.ones(2), "other"), "the description is the same"),
         ("y0", jnp.zeros(3, jnp.float32), r"float64\[3\] .* before, float32\[3\] .* now"),
         ("y0", jnp.zeros(5), r"float64\[3\] .* before, float64\[5\] now"),
-        ("key", jax.random.key(2), "looks the same"),
+        ("key", jax.random.key(2), "the description is the same"),
         ("fn", lambda x: rate + x, "lambda> before, "),
         ("options", {"rtol": 1e-4}, r"`options\['rtol'\]`: 0.001 before, 0.0001 now"),
         ("options", {"rtol": 1e-3, "atol": 1}, r"`options\['atol'\]`: absent before, 1 now"),
@@ -423,7 +430,7 @@ def test_a_fingerprint_is_the_same_in_another_process(tmp_path):
 
 
 def test_what_has_no_fingerprint_is_refused():
-    with pytest.raises(TypeError, match=r"`model.* is a generator, which cannot be told"):
+    with pytest.raises(TypeError, match=r"`model.* is a generator, whose contents cannot be compared"):
         fingerprint(model={"a": (i for i in range(3))})
     with pytest.raises(TypeError, match="`y0` is traced"):
         jax.jit(lambda x: fingerprint(y0=x) and x)(1.0)
@@ -434,7 +441,7 @@ def test_a_store_belongs_to_one_run(tmp_path):
     manifest = open_run(store, one, {"n": 3}, kind="sweep", resume=False)
     assert manifest["n"] == 3 and NpzStore(tmp_path).read_manifest() == manifest
     assert open_run(store, one, {"n": 3}, kind="sweep", resume=True) == manifest
-    with pytest.raises(StoreError, match="holds a run already.*resume=True"):
+    with pytest.raises(StoreError, match="already contains a run.*resume=True"):
         open_run(store, one, {}, kind="sweep", resume=False)
     with pytest.raises(StoreError, match="(?s)cannot be resumed:\n  `rate`: 1.0 before, 2.0 now\n"):
         open_run(store, two, {}, kind="sweep", resume=True)
@@ -463,5 +470,5 @@ def test_a_run_that_comes_second_by_a_moment_is_refused(tmp_path):
     first = sciml.simulate(field, jnp.ones(2), args=1.0, store=NpzStore(tmp_path), **options)
     for block in first.store.numbers():
         first.store.remove(block)
-    with pytest.raises(StoreError, match="holds another run than this one"):
+    with pytest.raises(StoreError, match="contains a different run"):
         sciml.simulate(field, jnp.ones(2), args=3.0, store=Early(tmp_path), **options)

@@ -110,7 +110,7 @@ def test_an_eigenvalue_is_a_component_and_states_are_trees_backwards():
 
 def test_what_is_no_problem():
     ts = np.linspace(0.0, 1.0, 5)
-    with pytest.raises(ValueError, match="as many numbers as the state has, 2, but returns 1"):
+    with pytest.raises(ValueError, match="one number for each of the 2 state elements, but returns 1"):
         sciml.solve_bvp(bratu, lambda a, b, args: a[0], ts, np.zeros((5, 2)), args=1.0)
     with pytest.raises(ValueError, match="for each of the 5 nodes"):
         sciml.solve_bvp(bratu, both_zero, ts, np.zeros((4, 2)), args=1.0)

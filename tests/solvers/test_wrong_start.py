@@ -33,7 +33,7 @@ def test_values_that_are_no_numbers():
 
 def test_starts_that_are_not_admissible():
     y0 = jnp.array([0.5, -0.5])
-    refused(sciml.SolveError, r"`y0\[1\]` is -0.5, but `positive` asks", decay, y0, positive=True)
+    refused(sciml.SolveError, r"`y0\[1\]` is -0.5, but `positive` requires", decay, y0, positive=True)
     refused(sciml.SolveError, r"`domain\(y0\)` is False", decay, y0, domain=lambda y: y[1] > 0)
     assert run(decay, y0, positive=np.array([True, False])).status == 0
     for given in ("yes", 1):
@@ -44,7 +44,7 @@ def test_starts_that_are_not_admissible():
 def test_texts():
     refused(TypeError, "`y0` must be an array of numbers, but is an array of dtype <U1", decay, np.array(["a"]))
     error = refused(TypeError, "str", decay, jnp.ones(2), args={"rate": "fast"})
-    assert any("`args['rate']` is 'fast', a text" in note for note in error.__notes__)
+    assert any("`args['rate']` is the string 'fast'" in note for note in error.__notes__)
     assert run(decay, jnp.ones(2), args={"rate": 1.0, "name": "fast"}).status == 0
 
 

@@ -286,7 +286,7 @@ def test_what_does_not_fit_is_refused():
         Sides(grid, {"x": Periodic()})
     with pytest.raises(TypeError, match="must be Periodic"):
         Euler(grid, sciml.spatial.Neumann(0.0))
-    with pytest.raises(ValueError, match="reads 3 cells at either side of a face, but the grid has 2 along y"):
+    with pytest.raises(ValueError, match="reads 3 cells on either side of a face, but the grid has 2 along y"):
         Euler(Grid((8, 2)), Periodic(), reconstruction=WENO5())
     with pytest.raises(ValueError, match="a grid of one axis"):
         Traffic(grid, Periodic())

@@ -320,7 +320,7 @@ GRID = Grid((6, 6))
         (ValueError, "must be one of 1, 3, 5, 7", lambda: spatial.Upwind(GRID, Periodic(), 2)),
         (
             ValueError,
-            "needs periodic axes",
+            "requires periodic axes",
             lambda: spatial.Biharmonic(GRID, {"x": Periodic(), "y": Neumann()}, order=8),
         ),
         (ValueError, "at least 9 unknowns along x", lambda: spatial.Laplacian(GRID, Neumann(), 8)),

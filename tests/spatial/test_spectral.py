@@ -166,7 +166,7 @@ def test_fields_to_start_from():
             "the field is complex",
             lambda: Spectral(Grid(4), Periodic()).transform(jnp.ones(4, complex)),
         ),
-        (ValueError, "use `derivative`", lambda: Spectral(Grid(4), Dirichlet()).symbol("x", 1)),
+        (ValueError, "Use `derivative`", lambda: Spectral(Grid(4), Dirichlet()).symbol("x", 1)),
         (ValueError, "positive integer", lambda: Chebyshev(0)),
         (ValueError, "5 values along axis", lambda: Chebyshev(4).derivative(jnp.ones(4))),
         (

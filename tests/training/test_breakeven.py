@@ -55,10 +55,10 @@ def test_a_surrogate_that_pays_and_one_that_never_does():
 @pytest.mark.parametrize(
     "match, change",
     [
-        ("one function at least", dict(solvers=[])),
+        ("at least one function", dict(solvers=[])),
         ("a row for each problem", dict(problems=jnp.array(1.0))),
         ("must be finite", dict(surrogate=lambda x: x / 0)),
-        ("not negative", dict(training_seconds=-1.0)),
+        ("nonnegative", dict(training_seconds=-1.0)),
     ],
 )
 def test_bad_input(match, change):

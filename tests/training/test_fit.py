@@ -310,7 +310,7 @@ def test_standard_errors_beyond_all_sizes_are_told():
         return terms @ jnp.stack([model["a"], model["b"], model["c"]]) - data
 
     start = {"a": jnp.array(1.0), "b": jnp.array(1.0), "c": jnp.array(0.5)}
-    told = r"determine `a`, `b` only within .* least certain is 0\.71 `[ab]` - 0\.71 `[ab]`"
+    told = r"determine `a`, `b` only within .* least certain combination is 0\.71 `[ab]` - 0\.71 `[ab]`"
     with pytest.warns(UserWarning, match=told):
         found = quiet(start, residuals, np.asarray(terms @ jnp.ones(3)), sigma=0.1)
     assert found.standard_errors["a"] > 1e5 and found.standard_errors["c"] < 1
@@ -430,7 +430,7 @@ def test_residuals_of_one_argument():
 def test_too_few_data_leave_sigma_unknown():
     found = quiet(line(), difference, (np.array([0.0, 1.0]), np.array([1.0, 3.0])))
     assert np.isnan(found.sigma) and np.isnan(found.covariance).all()
-    with pytest.raises(ValueError, match="pass `sigma`"):
+    with pytest.raises(ValueError, match="Pass `sigma`"):
         found.sample(jax.random.key(0), 2)
 
 
@@ -501,10 +501,10 @@ BIG = float(np.finfo(jnp.result_type(float)).max) / 4
 
 BAD = {
     "nothing to fit": ({"model": {"a": 1}}, ValueError, "no floating-point array"),
-    "Python numbers": ({"model": {"a": 0.3}}, ValueError, r"`jnp.array\(0.3\)` in place of 0.3"),
+    "Python numbers": ({"model": {"a": 0.3}}, ValueError, r"`jnp.array\(0.3\)` instead of 0.3"),
     "where misspelt": ({"where": lambda m: m.slop}, ValueError, "`where` could not be applied.*slop"),
     "where computes": ({"where": lambda m: m.slope * 2}, ValueError, "without computing"),
-    "where picks nothing": ({"where": lambda m: ()}, ValueError, "nothing that holds a leaf"),
+    "where picks nothing": ({"where": lambda m: ()}, ValueError, "no leaf"),
     "where is no node": ({"where": lambda m: 3.0}, ValueError, "it returned float"),
     "integer leaf": (
         {"model": Line(jnp.array(1), jnp.array(1.0)), "where": lambda m: m.slope},
@@ -527,18 +527,18 @@ BAD = {
     "constraint on a fixed leaf": (
         {"where": lambda m: m.slope, "positive": lambda m: m.offset},
         ValueError,
-        "`offset`, which is not among the leaves",
+        "`offset`, which is not one of the fitted leaves",
     ),
     "solver is a name": ({"solver": "adam"}, TypeError, "`solver` must be None"),
     "no steps": ({"max_steps": 0}, ValueError, "`max_steps` must be a positive integer, but got 0"),
     "starts is a flag": ({"starts": True}, ValueError, "`starts` must be a positive integer"),
-    "no key": ({"starts": 2}, ValueError, "needs `key`"),
-    "negative tolerance": ({"rtol": -1.0}, ValueError, "`rtol` must be a finite number"),
+    "no key": ({"starts": 2}, ValueError, "requires `key"),
+    "negative tolerance": ({"rtol": -1.0}, ValueError, "`rtol` must be a finite nonnegative number"),
     "negative sigma": ({"sigma": -1.0}, ValueError, "`sigma` must be a positive number"),
     "no spread": ({"spread": 0.0}, ValueError, "`spread` must be a positive number"),
-    "missing data": ({"data": (np.ones(3), np.array([1.0, np.nan, 1.0]))}, ValueError, "hold 1 NaN"),
+    "missing data": ({"data": (np.ones(3), np.array([1.0, np.nan, 1.0]))}, ValueError, "contain 1 NaN"),
     "leaves its domain": ({"residuals": lambda m, d: jnp.log(m(d[0]) - 9)}, ValueError, "25 of 25 residuals"),
-    "no residuals": ({"residuals": lambda m, d: {}}, ValueError, "returned no numbers"),
+    "no residuals": ({"residuals": lambda m, d: {}}, ValueError, "returned an empty array"),
     "integer residuals": ({"residuals": lambda m, d: jnp.arange(3)}, TypeError, "dtype int"),
     "overflow": ({"residuals": lambda m, d: m.offset * BIG * jnp.ones(2)}, ValueError, "sum of squares overflows"),
 }

@@ -83,9 +83,9 @@ def test_names_are_those_of_the_leaves():
     [
         (TypeError, "library", dict(library=3)),
         (ValueError, "either `derivatives`, or `ts`", dict(derivatives=None)),
-        (ValueError, "4 `states` and 3 `derivatives`", dict(derivatives=np.ones((3, 2)))),
+        (ValueError, "must have the same length, but have 4 and 3 rows", dict(derivatives=np.ones((3, 2)))),
         (ValueError, "do not determine", dict(library=Polynomials(3))),
-        (ValueError, "share from 0 to 1", dict(threshold=2.0)),
+        (ValueError, "must be from 0 to 1", dict(threshold=2.0)),
         (ValueError, "`names` must be 2 names", dict(names="xyz")),
         (ValueError, "`outputs` must be 2 names", dict(outputs=["a"])),
     ],
@@ -126,9 +126,9 @@ def test_smoothing_takes_the_noise_and_leaves_the_curve():
     assert np.sqrt(np.mean(error**2)) < 0.04 and np.sqrt(np.mean(slope**2)) < 0.15
     exact = training.smooth(ts, y, smoothing=0.0)
     np.testing.assert_allclose(exact.states, y, atol=1e-10)
-    with pytest.raises(ValueError, match="was measured 3 times"):
+    with pytest.raises(ValueError, match="has 3 measurements"):
         training.smooth(ts[:6], np.where(np.arange(6) < 3, 1.0, np.nan))
-    with pytest.raises(ValueError, match="`smooth`: `ts` must be two or more times that ascend"):
+    with pytest.raises(ValueError, match="`smooth`: `ts` must be two or more ascending times"):
         training.smooth(ts[::-1], y)
     with pytest.raises(ValueError, match="must not be negative"):
         training.smooth(ts, y, smoothing=-1.0)

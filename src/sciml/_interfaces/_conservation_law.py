@@ -55,7 +55,7 @@ class AbstractConservationLaw(AbstractModel):
 
     Attributes:
         volumes: How it is discretised in space.
-        positive_components: Which primitive variables have to be positive.
+        positive_components: The primitive variables that must be positive.
 
     Source:
         R. J. LeVeque, Finite Volume Methods for Hyperbolic Problems, Cambridge, 2002; E. F. Toro, Riemann Solvers and
@@ -169,8 +169,8 @@ class AbstractConservationLaw(AbstractModel):
         Args:
             w: The primitive states next to the wall.
             axis: The axis.
-            velocity: That of the wall, one value for each axis of the grid, or None for a wall at rest.
-            temperature: That of the wall, or None for one that insulates.
+            velocity: The velocity of the wall, one value for each axis of the grid, or None for a wall at rest.
+            temperature: The temperature of the wall, or None for an insulating wall.
         """
         del velocity, temperature
         return self.mirrored(w, axis, jnp.zeros((), w.dtype))
@@ -235,7 +235,7 @@ class AbstractConservationLaw(AbstractModel):
 
         Args:
             y: A state, or its shape and dtype.
-            request: What is asked for.
+            request: The requested arguments.
 
         Raises:
             ValueError: If a kernel was asked for that cannot run the law.
@@ -254,5 +254,5 @@ class AbstractConservationLaw(AbstractModel):
 
 
 def over_components(x: Array, state: Array) -> Array:
-    """Returns a number for each cell as one for each component of a state, too."""
+    """Also returns a number for each cell as one for each component of a state."""
     return x if x.ndim == state.ndim else x[None]

@@ -26,7 +26,7 @@ class Controlled(AbstractModel):
             scalar: an interpolation of diffrax, such as `diffrax.CubicInterpolation`, or one of your own.
 
     Raises:
-        TypeError: If the field is no function, or the path has no method `derivative`.
+        TypeError: If the field is not a function, or the path has no method `derivative`.
         ValueError: If what the field returns has no axis for the channels.
 
     Example:
@@ -52,7 +52,7 @@ class Controlled(AbstractModel):
         check_call(self.field, "field(t, y, args)", "`field`")
         if not callable(getattr(self.control, "derivative", None)):
             raise TypeError(
-                "`control` must have a method `derivative(t)`, as the interpolations of diffrax do, but "
+                "`control` must have a method `derivative(t)`, like the interpolations of diffrax, but "
                 f"{no_instance(self.control)}."
             )
 

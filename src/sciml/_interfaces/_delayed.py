@@ -82,14 +82,14 @@ class Delayed(AbstractDelayed):
             differentiated by.
         history: The state before the start, a function `history(t, args)`, or a constant state.
         kept: How many of the last steps are kept; with fixed steps as many as it takes, where `dt` and the delays are
-            known. What lies farther back ends a solve with `Status.history_too_short`.
+            known. A delay that reaches farther back ends the solve with `Status.history_too_short`.
         jumps: The times before the start at which the history, or a derivative of it, jumps; a number or an array of
             shape `(jumps,)`. Steps end where a jump comes back, after each sum of delays, with fixed steps too. Jumps
             may be traced, and be differentiated by. A jump from the history to `y0` at the start is known without them.
 
     Raises:
-        TypeError: If the field is no function, or the delays are not numbers.
-        ValueError: If the delays are no positive numbers, or `kept` is none.
+        TypeError: If the field is not a function, or the delays are not numbers.
+        ValueError: If the delays are not positive, or `kept` is not a valid number.
 
     Source:
         A. Bellen, M. Zennaro, Numerical Methods for Delay Differential Equations, Oxford (2003).
@@ -120,13 +120,13 @@ class Delayed(AbstractDelayed):
             raise TypeError(f"`field` must be a function `field(t, y, delayed, args)`, but {no_instance(self.field)}.")
         check_call(self.field, "field(t, y, delayed, args)", "`field`")
         if self.delays.ndim > 1 or self.delays.size == 0:
-            raise ValueError(f"`delays` must be a number or of shape `(delays,)`, but have {self.delays.shape}.")
+            raise ValueError(f"`delays` must be a number or of shape `(delays,)`, but have shape {self.delays.shape}.")
         if concrete(self.delays) and not np.all((np.asarray(self.delays) > 0) & np.isfinite(np.asarray(self.delays))):
             raise ValueError(f"`delays` must be positive, but are {self.delays}.")
         if self.jumps is not None and (self.jumps.ndim > 1 or self.jumps.size == 0):
-            raise ValueError(f"`jumps` must be a number or of shape `(jumps,)`, but have {self.jumps.shape}.")
+            raise ValueError(f"`jumps` must be a number or of shape `(jumps,)`, but have shape {self.jumps.shape}.")
         if isinstance(self.kept, bool) or not isinstance(self.kept, int) or self.kept < 4:
-            raise ValueError(f"`kept` must be an integer, 4 or more, but is {self.kept!r}.")
+            raise ValueError(f"`kept` must be an integer of at least 4, but is {self.kept!r}.")
 
     def rate(self, t: RealScalarLike, y: Y, delayed: tuple[Y, ...], args: Args) -> PyTree:
         """Returns $f$ with the past states, one for each delay."""

@@ -20,7 +20,7 @@ class Happened(NamedTuple):
 
     Attributes:
         y: The state after them.
-        memory: What the system carries to its next events.
+        memory: The memory that the system carries to its next events.
         due: The next time at which something is to happen; `never_of` if nothing is.
         any: Whether the state may have changed.
         sides: The sign that each condition has from now on.
@@ -69,5 +69,5 @@ class AbstractEventSystem(eqx.Module):
             zeros: The size of each condition that counts as zero.
             started: False at the start of a solve.
             resolution: A few times what times are rounded by.
-            args: What the model takes beside time and state.
+            args: The third argument of the model.
         """

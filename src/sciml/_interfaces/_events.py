@@ -14,13 +14,14 @@ from .._types import Args, RealScalarLike, Y
 
 
 class Event(eqx.Module):
-    r"""What happens when $g(t, y, \mathrm{args})$ passes through zero, or a condition becomes true.
+    r"""An update of the state when $g(t, y, \mathrm{args})$ crosses zero, or when a condition becomes true.
 
     The time is sought on the solution within a step, and the step is then taken again up to it, so that it is as
-    accurate as the steps are. What holds at the start of a solve is no event; neither is a zero that is touched and
-    not passed, nor one that the `update` of another event jumps over. A condition that is exactly zero at `t1` has not
-    passed zero: it is an event of a solve that goes on from there by `resume=`. Derivatives know that the time of an
-    event depends on what the solution depends on: $\mathrm{d}t^* = -\mathrm{d}g / (\mathrm{d}g/\mathrm{d}t)$.
+    accurate as the steps are. A condition that already holds at the start of a solve does not fire, and neither does
+    one that touches zero without crossing it or that the `update` of another event jumps over. A condition that is
+    exactly zero at `t1` has not passed zero: it is an event of a solve that goes on from there by `resume=`.
+    Derivatives know that the time of an event depends on what the solution depends on:
+    $\mathrm{d}t^* = -\mathrm{d}g / (\mathrm{d}g/\mathrm{d}t)$.
 
     Attributes:
         condition: $g$, a function `condition(t, y, args)` that returns a real number, whose passing through zero is
@@ -30,8 +31,8 @@ class Event(eqx.Module):
         direction: 1 where $g$ has to rise through zero, -1 where it has to fall, 0 for both.
 
     Raises:
-        TypeError: If condition or update is no function.
-        ValueError: If the direction is none of these.
+        TypeError: If the condition or the update is not a function.
+        ValueError: If the direction is not 1, -1 or 0.
 
     Example:
         ```python
@@ -59,7 +60,7 @@ class Event(eqx.Module):
         if self.update is not None and not callable(self.update):
             raise TypeError(
                 f"`update` must be a function `update(t, y, args)` that returns the state after the event, or None "
-                f"where the solve ends, but {no_instance(self.update)}."
+                f"to end the solve, but {no_instance(self.update)}."
             )
         if self.update is not None:
             check_call(self.update, "update(t, y, args)", "`update` of an `Event`")
@@ -68,16 +69,16 @@ class Event(eqx.Module):
 
 
 class Schedule(eqx.Module):
-    """What happens at given times: doses, resets, steps of a forcing.
+    """Updates of the state at given times: doses, resets, steps of a forcing.
 
     Steps end at these times and go on after them with the length that they had. Times before the start of a solve have
     passed, and times after its end do not happen; `sol.events.count` is the number that did. One at the start or at the
     end happens there. Times and values may be traced, differ between members, and be
     differentiated by. A list that is shorter for some members ends with infinite times for them.
 
-    What comes twice at one time happens twice, in the order of the rows. Where the times are traced or have members, at
-    most 8 rows may have one time (more end with `Status.crowded_events`), and only one may have the end of the solve
-    (two end with `Status.invalid_argument`): for these, give two schedules, of which the first happens first.
+    A time that occurs twice fires twice, in the order of the rows. If the times are traced or have members, at most 8
+    rows may share a time (more end with `Status.crowded_events`), and only one may be at the end of the solve (two end
+    with `Status.invalid_argument`). For these cases, pass two schedules; the first fires first.
 
     Attributes:
         times: The times, of shape `(times,)`, in the direction of time.
@@ -86,7 +87,7 @@ class Schedule(eqx.Module):
         values: A PyTree of arrays with one row for each time, or a list of one number for each.
 
     Raises:
-        TypeError: If the times are no real numbers or `update` is no function.
+        TypeError: If the times are not real numbers or `update` is not a function.
         ValueError: If the times are not in order or the values are of another number.
 
     Example:
@@ -116,7 +117,7 @@ class Schedule(eqx.Module):
         if not (jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer)):
             raise TypeError(f"`times` of a `Schedule` must be real numbers, but have dtype {dtype}.")
         if len(shape) != 1 or shape[0] == 0:
-            raise ValueError(f"`times` of a `Schedule` must have shape `(times,)`, one at least, but have {shape}.")
+            raise ValueError(f"`times` of a `Schedule` must have shape `(times,)` with at least one, but have {shape}.")
         if self.update is not None and not callable(self.update):
             raise TypeError(f"`update` of a `Schedule` must be a function, but {no_instance(self.update)}.")
         for path, x in jax.tree_util.tree_leaves_with_path(self.values):
@@ -124,17 +125,17 @@ class Schedule(eqx.Module):
                 where = jax.tree_util.keystr(path)
                 raise ValueError(
                     f"`values{where}` of a `Schedule` must have a row for each of its {shape[0]} times, but has shape "
-                    f"{x.shape}. One value for all times is `jnp.full({shape[0]}, value)`."
+                    f"{x.shape}. For the same value at all times write `jnp.full({shape[0]}, value)`."
                 )
         if self.values is not None and self.update is None:
-            raise ValueError("`values` of a `Schedule` are for its `update(t, y, args, value)`, which is missing.")
+            raise ValueError("`values` of a `Schedule` require an `update(t, y, args, value)`, which is missing.")
         if self.update is not None:
             call = "update(t, y, args)" if self.values is None else "update(t, y, args, value)"
             check_call(
                 self.update, call, f"`update` of a `Schedule` with{'out' if self.values is None else ''} `values`"
             )
         if concrete(self.times) and np.any(np.isnan(np.asarray(self.times))):
-            raise ValueError("`times` of a `Schedule` must be no NaN; a time that never comes is infinite.")
+            raise ValueError("`times` of a `Schedule` must not be NaN; use infinity for a time that never comes.")
 
 
 def _is_number(x: Any) -> bool:

@@ -12,7 +12,8 @@ class AbstractFieldNoise(eqx.Module):
     `noise=` of a `sciml.Stochastic` takes one in place of a word: then the diffusion, an array like the state or a
     number, multiplies the noise point by point. `sciml.spatial.WhiteNoise` and `sciml.spatial.ColouredNoise` are there.
     A noise of one's own says how large the noise of each point is, and how to make it of independent numbers. The last
-    axes of a state are those of the field; what is in front of them, as members and components, has noise of its own.
+    axes of the state are the axes of the field; each entry of the leading axes, such as members and components, has
+    independent noise.
 
     Attributes:
         size: How large the noise of each point is: the root of its variance in a unit of time, a number or an array

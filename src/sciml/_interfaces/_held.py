@@ -19,16 +19,16 @@ class Held(eqx.Module):
 
     As controllers, logbooks and digital instruments give it. Before the first sample it has the first value, after the
     last the last. It jumps at its samples, which a step must not pass over: `events=u.jumps()` makes steps end there.
-    With that it can be differentiated by its values and by the times of its samples. An input between whose samples a
-    line or a cubic runs is `diffrax.LinearInterpolation` or `diffrax.CubicInterpolation`; a
-    `sciml.Schedule(ts)` makes steps end at its kinks, too.
+    With that it can be differentiated by its values and by the times of its samples. For an input with linear or cubic
+    interpolation between samples use `diffrax.LinearInterpolation` or `diffrax.CubicInterpolation`; a
+    `sciml.Schedule(ts)` also makes steps end at its kinks.
 
     Attributes:
         ts: When it changes, of shape `(samples,)`, ascending.
         values: A PyTree of arrays with one row for each sample.
 
     Raises:
-        TypeError: If the times are no real numbers.
+        TypeError: If the times are not real numbers.
         ValueError: If they do not ascend, or the values are of another number.
 
     Example:
@@ -52,9 +52,9 @@ class Held(eqx.Module):
         if not (jnp.issubdtype(ts.dtype, jnp.floating) or jnp.issubdtype(ts.dtype, jnp.integer)):
             raise TypeError(f"`ts` of `Held` must be real numbers, but have dtype {ts.dtype}.")
         if ts.ndim != 1 or ts.shape[0] == 0:
-            raise ValueError(f"`ts` of `Held` must have shape `(samples,)`, one at least, but have {ts.shape}.")
+            raise ValueError(f"`ts` of `Held` must have shape `(samples,)` with at least one, but have {ts.shape}.")
         if concrete(ts) and not np.all(np.diff(np.asarray(ts, np.float64)) > 0):
-            raise ValueError(f"`ts` of `Held` must ascend, but are {np.asarray(ts)}.")
+            raise ValueError(f"`ts` of `Held` must be ascending, but are {np.asarray(ts)}.")
         values = jax.tree.map(jnp.asarray, values)
         for path, x in jax.tree_util.tree_leaves_with_path(values):
             if x.shape[:1] != ts.shape:

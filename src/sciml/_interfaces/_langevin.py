@@ -19,7 +19,7 @@ class Langevin(AbstractStochastic):
 
     The state is the pair $(x, v)$ of positions and velocities, two PyTrees of one structure. In the long run they are
     distributed as $\exp(-(U(x) + m v^2 / 2) / k_B T)$ where $F = -\nabla U$. `sciml.solvers.BAOAB()` is made for it;
-    any method for additive noise solves it, too.
+    any method for additive noise also solves it.
 
     Attributes:
         force: $F$, a function `force(t, x, args)` that returns a PyTree like `x`.
@@ -28,7 +28,7 @@ class Langevin(AbstractStochastic):
         mass: $m$, a number or an array that broadcasts to every leaf of `x`.
 
     Raises:
-        TypeError: If the force is no function.
+        TypeError: If the force is not a function.
 
     Example:
         ```python

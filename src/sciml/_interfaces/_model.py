@@ -1,4 +1,4 @@
-"""What a model may promise: solvers read these types, models implement them."""
+"""Interfaces that a model may implement: solvers read these types, models implement them."""
 
 import abc
 
@@ -66,9 +66,9 @@ class AbstractModel(eqx.Module):
 class AbstractSemilinear(AbstractModel):
     r"""A model with a diagonal linear part in some modes, $\dot{\hat y} = L \hat y + N(t, \hat y)$.
 
-    The modes $\hat y$ are coefficients of the state, such as those of a Fourier series. Exponential methods
-    (`sciml.solvers.ETDRK`) take $L$ exactly, however stiff it is, and stay in the modes from the first
-    step to the last: a transform of every step would cost as much as half an evaluation of $N$.
+    The modes $\hat y$ are coefficients of the state, such as Fourier coefficients. Exponential methods
+    (`sciml.solvers.ETDRK`) take $L$ exactly, however stiff it is, and stay in the modes from the first step to the
+    last: a transform of every step would cost as much as half an evaluation of $N$.
 
     Example:
         ```python
@@ -228,9 +228,9 @@ class AbstractPartitioned(AbstractModel):
 
     The state is any PyTree; which of its leaves are the first half $a$ and which the second $b$ the model knows. It
     says what drives a half, $f$ or $g$, and how far a half moves under a constant drive while the other one stays.
-    `sciml.solvers.Leapfrog` then takes each once a step. What a half does to itself, such as friction, is part of
-    its move: exactly, or by the implicit midpoint rule, so that friction limits no step and a move by $-h$ undoes one
-    by $h$.
+    `sciml.solvers.Leapfrog` then takes each once a step. Terms of a half in itself, such as friction, are part of its
+    move. They are solved exactly, or by the implicit midpoint rule, so that friction does not limit the step and a move
+    by $-h$ undoes a move by $h$.
 
     Example:
         ```python
@@ -260,11 +260,11 @@ class AbstractPartitioned(AbstractModel):
 
     @abc.abstractmethod
     def first_drive(self, t: RealScalarLike, y: Y, args: Args) -> PyTree:
-        """Returns what drives the first half at a time, a PyTree of arrays; of `y` it reads the second half alone."""
+        """Returns the rate of the first half at a time, a PyTree of arrays; it only reads the second half of `y`."""
 
     @abc.abstractmethod
     def second_drive(self, t: RealScalarLike, y: Y, args: Args) -> PyTree:
-        """Returns what drives the second half at a time; of `y` it reads the first half alone."""
+        """Returns the rate of the second half at a time; it only reads the first half of `y`."""
 
     @abc.abstractmethod
     def move_first(self, h: RealScalarLike, y: Y, drive: PyTree, args: Args) -> Y:

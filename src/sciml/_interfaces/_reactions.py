@@ -64,8 +64,8 @@ class AbstractReactions(eqx.Module):
         reactions, species = self.stoichiometry.shape
         if jnp.shape(x) != (species,):
             raise ValueError(
-                f"The counts must have the shape ({species},) of the stoichiometry, which has a row for each reaction "
-                f"and a column for each species, not {jnp.shape(x)}."
+                f"The counts must have shape ({species},), one for each column of the stoichiometry (its rows are "
+                f"reactions, its columns species), but have shape {jnp.shape(x)}."
             )
         found = jnp.asarray(self.propensities(x, args))
         if found.shape != (reactions,):
@@ -103,7 +103,7 @@ class Reactions(AbstractReactions):
             consumes. Counts are floating-point numbers: in float32 they are exact up to $2^{24}$.
 
     Raises:
-        TypeError: If the propensities are no function.
+        TypeError: If the propensities are not a function.
         ValueError: If the stoichiometry has not this shape.
 
     Source:
@@ -135,11 +135,11 @@ class Reactions(AbstractReactions):
     def __check_init__(self):
         if self.stoichiometry.ndim != 2 or 0 in self.stoichiometry.shape:
             raise ValueError(
-                "`stoichiometry` must have the shape `(reactions, species)`, a row for each reaction, but has "
+                "`stoichiometry` must have shape `(reactions, species)`, a row for each reaction, but has shape "
                 f"{self.stoichiometry.shape}."
             )
         if concrete(self.stoichiometry) and not np.all(np.any(np.asarray(self.stoichiometry) != 0, axis=1)):
-            raise ValueError("A row of `stoichiometry` is zero: that reaction changes nothing.")
+            raise ValueError("A row of `stoichiometry` is zero, so that reaction has no effect. Remove it.")
         if not callable(self._propensities):
             raise TypeError(
                 f"`propensities` must be a function `propensities(x, args)`, but {no_instance(self._propensities)}."

@@ -22,7 +22,7 @@ class AbstractStochastic(eqx.Module):
     one from two functions. `sciml.solve(model, y0, key=...)` solves it.
 
     Attributes:
-        noise: What `diffusion` returns; see `Stochastic`.
+        noise: The kind of noise, which sets the shape that `diffusion` returns; see `Stochastic`.
         interpretation: "ito", or "stratonovich" where a model says so.
 
     Example:
@@ -71,7 +71,7 @@ class AbstractStochastic(eqx.Module):
 class Stochastic(AbstractStochastic):
     r"""A stochastic differential equation from two functions, $dy = f(t, y) \, dt + g(t, y) \, dW$.
 
-    What $W$ is says `noise`:
+    `noise` sets the kind of $W$:
 
     - "diagonal": $g$ is like $y$, and each element has a Brownian motion of its own.
     - "scalar": $g$ is like $y$, and there is one Brownian motion for all of it.
@@ -79,7 +79,7 @@ class Stochastic(AbstractStochastic):
     - "additive": $g$ does not depend on $y$, and is like it or has one axis more. Methods for additive noise are more
       accurate.
     - A `sciml.spatial.WhiteNoise`, a `sciml.spatial.ColouredNoise` or another `sciml.AbstractFieldNoise`: $g$ is like
-      $y$ or a number, and the Brownian motions are those of the points of a field.
+      $y$ or a number, and there is one Brownian motion for each point of the field.
 
     Attributes:
         noise: One of these.
@@ -90,8 +90,8 @@ class Stochastic(AbstractStochastic):
             $f \mp \tfrac12 \sum_j (\partial_y g_j) g_j$.
 
     Raises:
-        TypeError: If drift or diffusion is no function.
-        ValueError: If `noise` or `interpretation` is none of these.
+        TypeError: If drift or diffusion is not a function.
+        ValueError: If `noise` or `interpretation` is not a known value.
 
     Example:
         ```python
@@ -133,7 +133,7 @@ class Stochastic(AbstractStochastic):
 
     @property
     def noise(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """What the Brownian motions are."""
+        """The kind of the Brownian motions."""
         return self._word if self._field_noise is None else self._field_noise
 
     @property
@@ -168,11 +168,11 @@ def check_noise(model: AbstractStochastic) -> None:
     """Checks the words of a model.
 
     Raises:
-        ValueError: If one is none of those that there are.
+        ValueError: If one of them is not a known value.
     """
     if not isinstance(model.noise, AbstractFieldNoise) and model.noise not in NOISES:
         raise ValueError(
-            f"`noise` must be one of {', '.join(map(repr, NOISES))}, or noise of a field such as "
+            f"`noise` must be one of {', '.join(map(repr, NOISES))}, or the noise of a field such as "
             f"`sciml.spatial.WhiteNoise(grid)`, but is {model.noise!r}."
         )
     if model.interpretation not in INTERPRETATIONS:

@@ -119,9 +119,9 @@ def check_policy(memory: Any, levels: Any, segments: Any, where: str) -> None:
     given = {name: x for name, x in (("memory", memory), ("levels", levels), ("segments", segments)) if x is not None}
     if len(given) > 1:
         got = ", ".join(f"{name}={value!r}" for name, value in given.items())
-        raise ValueError(f"`{where}` takes at most one of `memory`, `levels` and `segments`, but got {got}.")
+        raise ValueError(f"`{where}` accepts at most one of `memory`, `levels` and `segments`, but got {got}.")
     for name, value in given.items():
         check_count(value, name, where)
     most = choices().checkpoints.levels_at_most
     if levels is not None and levels > most:
-        raise ValueError(f"`{where}(levels=...)` must be at most {most}, but is {levels}: more would save no memory.")
+        raise ValueError(f"`{where}(levels=...)` must be at most {most}, but is {levels}; more would not save memory.")

@@ -170,9 +170,9 @@ def _count_steps(xs: PyTree, length: int | None) -> int:
     if length is not None:
         found.add(length)
     if not found:
-        raise ValueError("`checkpointed_scan` needs `length` where `xs` holds no array.")
+        raise ValueError("`checkpointed_scan` needs `length` if `xs` contains no array.")
     if len(found) > 1:
         raise ValueError(
-            f"`xs` and `length` of `checkpointed_scan` must agree on the number of steps, but say {sorted(found)}."
+            f"`xs` and `length` of `checkpointed_scan` must agree on the number of steps, but have {sorted(found)}."
         )
     return found.pop()

@@ -87,8 +87,8 @@ def climb(
     usable = np.flatnonzero(np.isfinite(before))
     if not usable.size:
         raise ValueError(
-            f"{what}: the density is zero or not finite at the start: the model fails there, or a datum or a parameter "
-            "is outside of its distribution. Start from another model."
+            f"{what}: the density is zero or not finite at the start, because the model fails there or because an "
+            "observation or a parameter is outside of its distribution. Start from another model."
         )
     zs, before = zs[usable], before[usable]
     ends, steps = _ascend_all(function, zs, max_steps, rtol)

@@ -54,7 +54,7 @@ def information_criteria(log_likelihood: RealScalarLike, n_parameters: int, n_ob
         raise ValueError(f"`log_likelihood` must be finite, but is {value}.")
     if n_observations < 1 or n_parameters < 0:
         raise ValueError(
-            "there must be observations, and parameters in no negative number, but got "
+            "`n_observations` must be positive and `n_parameters` nonnegative, but got "
             f"`n_observations={n_observations}` and `n_parameters={n_parameters}`."
         )
     k, n = n_parameters, n_observations

@@ -89,8 +89,8 @@ def hessian_of(function: Callable[[Array], Array], z: Array) -> Callable[[Array]
             return lambda z: _symmetric(order(z))
         errors.append(f"{type(error).__name__}: {error}".splitlines()[0])
     raise ValueError(
-        "the density has no second derivatives that can be computed: a solve in it needs an adjoint that can be "
-        f"differentiated once more, such as `sciml.adjoints.Checkpointed()` or `Direct()`. {errors[0]}"
+        "the second derivatives of the density cannot be computed: its solve requires an adjoint that can be "
+        f"differentiated again, such as `sciml.adjoints.Checkpointed()` or `Direct()`. {errors[0]}"
     )
 
 

@@ -42,15 +42,15 @@ class ResidualDiagnostics(eqx.Module):
         rows = [
             f"{n} residuals of mean {self.mean:.3g} and standard deviation {self.deviation:.3g}",
             f"{self.runs} runs of one sign, {self.runs_expected:.3g} expected: p = {self.runs_p:.2g}",
-            f"correlated with the next by {self.autocorrelation[0]:.2f}, over {len(self.autocorrelation)} places: "
+            f"correlation with the next residual {self.autocorrelation[0]:.2f}, over {len(self.autocorrelation)} lags: "
             f"p = {self.ljung_box_p:.2g}",
             f"normal: p = {self.normal_p:.2g}",
         ]
         doubts = []
         if self.runs_p < 0.01 or self.ljung_box_p < 0.01:
-            doubts.append("they depend on each other, so that the model misses something and errors are too small")
+            doubts.append("they are correlated, so the model misses an effect and the standard errors are too small")
         if self.normal_p < 0.01:
-            doubts.append("they are not normal: other noise, or outliers")
+            doubts.append("they are not normal, because of another noise distribution or outliers")
         return "\n".join([*rows, *doubts])
 
     def plot(self, **options: Any) -> Any:
@@ -107,7 +107,9 @@ def residual_diagnostics(residuals: ArrayLike, at: ArrayLike | None = None) -> R
     r, at = r[order], at[order]
     r, at = r[np.isfinite(r)], at[np.isfinite(r)]
     if r.size < 8 or np.ptp(r) == 0:
-        raise ValueError(f"`residuals` must be eight or more that differ, but {r.size} are finite.")
+        raise ValueError(
+            f"`residuals` must contain at least eight different finite values, but has {r.size} finite values."
+        )
     runs, expected, runs_p = _runs(r > np.median(r))
     correlations = _autocorrelation(r, min(20, r.size // 3))
     lags = np.arange(1, correlations.size + 1)

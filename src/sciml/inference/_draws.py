@@ -53,8 +53,8 @@ class Draws(eqx.Module):
         shapes = {x.shape[:2] for x in leaves}
         if len(shapes) != 1 or len(next(iter(shapes))) != 2:
             raise ValueError(
-                "`Draws` needs `positions` and `statistics` with leading axes (chains, draws), but their shapes begin "
-                f"with {sorted(shapes)}. Draws of one chain need an axis more: `jax.tree.map(lambda z: z[None], z)`."
+                "`Draws` requires `positions` and `statistics` with leading axes (chains, draws), but their shapes "
+                f"begin with {sorted(shapes)}. For one chain add an axis: `jax.tree.map(lambda z: z[None], z)`."
             )
 
     def __str__(self) -> str:
@@ -126,7 +126,7 @@ class Draws(eqx.Module):
         try:
             from xarray import DataTree
         except ImportError as error:
-            raise ImportError("`to_xarray` needs xarray 2024.10: `pip install 'sciml-jax[inference]'`.") from error
+            raise ImportError("`to_xarray` requires xarray 2024.10: `pip install 'sciml-jax[inference]'`.") from error
         density = self.density
         groups = {"posterior": _dataset(dict(_named(density.sampled(self.models))), 2)}
         if self.statistics:
@@ -172,7 +172,7 @@ def check_positions(density: Any, positions: PyTree, chains: int, what: str) -> 
         jnp.ndim(x) == 0 or jnp.shape(x)[0] != chains for x in jtu.tree_leaves(positions)
     ):
         raise ValueError(
-            f"`{what}(start=...)` must be positions with a leading axis of length {chains}, one for each chain, as "
-            "`density.laplace().sample(key, chains)` returns them."
+            f"`{what}(start=...)` must be positions with a leading axis of length {chains}, one for each chain, such "
+            "as `density.laplace().sample(key, chains)`."
         )
     return positions

@@ -298,14 +298,14 @@ def check_information(given: Sequence[AbstractDistribution], method: str) -> Non
         name = type(distribution).__name__
         if not callable(getattr(distribution, "information", None)):
             raise TypeError(
-                f'`method="{method}"` needs the Fisher information of the data\'s distribution, which `{name}` does '
-                "not give: take `Normal`, `LogNormal` or `PoissonCounts`, a class with a method `information`, or "
+                f'`method="{method}"` requires the Fisher information of the data\'s distribution, which `{name}` does '
+                "not provide. Use `Normal`, `LogNormal` or `PoissonCounts`, a class with a method `information`, or "
                 '`method="laplace"`.'
             )
         if method == "foce" and not (hasattr(distribution, "location") and hasattr(distribution, "scale")):
             raise TypeError(
-                f'`method="foce"` is for noise about a prediction, a distribution with `location` and `scale`, not for '
-                f'`{name}`: take `method="focei"`.'
+                f'`method="foce"` requires noise around a prediction, a distribution with `location` and `scale`, not '
+                f'`{name}`. Use `method="focei"`.'
             )
 
 
@@ -418,7 +418,7 @@ class _Integrated(AbstractDistribution):
         return _Observed(self.population, self.model, _new_effects(self.population, self.model, first)).draw(second)
 
     def moments(self) -> NoReturn:
-        raise ValueError("residuals need effects: take those of `Hierarchical.joint`.")
+        raise ValueError("residuals require effects. Use the residuals of `Hierarchical.joint`.")
 
 
 class _Observed(AbstractDistribution):
@@ -456,7 +456,7 @@ class _Observed(AbstractDistribution):
         return (jax.vmap(one)(self.effects, population.subjects, population.data, keys),)
 
     def moments(self) -> NoReturn:
-        raise ValueError("residuals of subjects are computed one by one, from `observe`.")
+        raise ValueError("residuals of subjects are computed one at a time, from `observe`.")
 
 
 def _of_subjects(one: Callable[..., PyTree], model: Any, *each: Any) -> PyTree:
@@ -620,7 +620,7 @@ def hierarchical(
         raise ValueError(f"`method` must be one of {', '.join(map(repr, METHODS))}, but is {method!r}.")
     if method == "foce" and nodes > 1:
         raise ValueError(
-            '`method="foce"` leaves out how noise depends on effects, which more `nodes` do not mend: take '
+            '`method="foce"` ignores how noise depends on effects, which more `nodes` do not correct. Use '
             '`method="focei"` or one node.'
         )
     data = jtu.tree_map(as_floats, data)
@@ -648,7 +648,7 @@ def _transforms(given: Sequence[AbstractDistribution]) -> list[AbstractTransform
     found = [distribution.transform for distribution in given]
     if any(jtu.tree_leaves(transform) for transform in found):
         raise ValueError(
-            "effects with bounds would move with the model: take a distribution of any or of positive numbers."
+            "the bounds of the effects would move with the model. Use a distribution of real or of positive numbers."
         )
     return found
 

@@ -60,7 +60,7 @@ class Identifiability(eqx.Module):
         if self.alternatives is not None:
             lines += [f"fits as well: {words}" for words in self.alternatives]
             if not self.alternatives:
-                lines.append("no other values were found that fit as well")
+                lines.append("no other values that fit as well were found")
         return "\n".join(lines)
 
 
@@ -127,9 +127,9 @@ def identifiability(
         ```
     """
     if isinstance(starts, bool) or not isinstance(starts, int) or starts < 0:
-        raise ValueError(f"`identifiability(starts=...)` must be a number that is not negative, but is {starts!r}.")
+        raise ValueError(f"`identifiability(starts=...)` must be a nonnegative number, but is {starts!r}.")
     if starts and key is None:
-        raise ValueError("`identifiability(starts=...)` draws starts, which needs `key`, such as `jax.random.key(0)`.")
+        raise ValueError("`identifiability(starts=...)` draws random starts and requires `key=jax.random.key(0)`.")
     model, selection = select(jtu.tree_map(_as_array, model), where, positive, bounds, transforms)
     problem, narrowest = pose(model, jtu.tree_map(_as_array, data), selection, residuals)
     z = selection.flatten(model)
@@ -182,8 +182,8 @@ def _noise(problem: LeastSquaresProblem, z: Array, sigma: RealScalarLike | None)
         free = problem.size - problem.selection.size
         if free <= 0:
             raise ValueError(
-                f"with {problem.size} residuals for {problem.selection.size} parameters their standard deviation is "
-                "not known: pass `sigma`."
+                f"{problem.size} residuals for {problem.selection.size} parameters do not determine their standard "
+                "deviation. Pass `sigma`."
             )
         return float(np.sqrt(np.sum(np.asarray(r, np.float64) ** 2) / free))
     sigma = float(np.asarray(sigma))

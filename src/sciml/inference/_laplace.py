@@ -143,8 +143,8 @@ class LaplaceApproximation(eqx.Module):
         """
         if self._factor is None:
             raise ValueError(
-                f"there is nothing to draw from: data and priors do not determine {'; '.join(self.undetermined)}. Give "
-                "priors that do, or leave out some of these parameters."
+                "`sample` requires a finite covariance, but data and priors do not determine "
+                f"{'; '.join(self.undetermined)}. Add informative priors, or leave out some of these parameters."
             )
         return self._factor
 
@@ -216,9 +216,9 @@ def _approximation(density: Any, peak: Peak) -> LaplaceApproximation:
         lost = (np.abs(directions[:, ~good]) > 1e-4).any(axis=1)
         covariance[lost] = covariance[:, lost] = np.inf
         warn(
-            f"`laplace`: data and priors do not determine {'; '.join(undetermined)} (of free variables: logarithms of "
-            "what is positive, logits of what has bounds). The covariance is infinite there. Give priors that do, or "
-            "leave some of these out.",
+            f"`laplace`: data and priors do not determine {'; '.join(undetermined)} (in free variables: logarithms of "
+            "positive parameters, logits of bounded ones), so the covariance is infinite there. Add informative "
+            "priors, or leave out some of these parameters.",
         )
     else:
         size = np.linalg.slogdet(factor)[1]

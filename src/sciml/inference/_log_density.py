@@ -50,7 +50,7 @@ def read_priors(model: Any, priors: Sequence) -> tuple[Any, ParameterSelection, 
         leaves = indices_of(model, selector, "priors")
         if not any(is_inexact(values[leaf]) for leaf in leaves):
             raise TypeError(
-                f"`priors` picks `{names[leaves[0]]}`, which is {described(values[leaves[0]])}; only floating-point "
+                f"`priors` selects `{names[leaves[0]]}`, which is {described(values[leaves[0]])}; only floating-point "
                 "leaves can be sampled. Make it a float array, such as `jnp.array(1.0)`."
             )
         for leaf in leaves:
@@ -63,7 +63,7 @@ def read_priors(model: Any, priors: Sequence) -> tuple[Any, ParameterSelection, 
     slot = {leaf: i for i, leaf in enumerate(selection.indices)}
     for leaves, _, _ in chosen:
         if wrong := [names[leaf] for leaf in leaves if leaf not in slot]:
-            raise TypeError(f"`priors` picks `{wrong[0]}`, which is no floating-point array.")
+            raise TypeError(f"`priors` selects `{wrong[0]}`, which is not a floating-point array.")
     found = tuple(Prior(given, tuple(slot[leaf] for leaf in leaves)) for leaves, given, _ in chosen)
     return model, selection, found
 
@@ -72,15 +72,17 @@ def _transform_of(given: Any, model: Any, number: int) -> Any:
     if isinstance(given, AbstractDistribution):
         return given.transform
     if not callable(given) or isinstance(given, type):
-        hint = " Wrap one of another library: `Custom(d.log_prob, transform)`." if hasattr(given, "log_prob") else ""
+        hint = " For one of another library use `Custom(d.log_prob, transform)`." if hasattr(given, "log_prob") else ""
         raise TypeError(f"entry {number} of `priors` must be a distribution of `sciml.inference`, got {given!r}.{hint}")
     prior = given(model)
     if not isinstance(prior, AbstractDistribution):
-        raise TypeError(f"the function in entry {number} of `priors` must return a distribution, but gave {prior!r}.")
+        raise TypeError(
+            f"the function in entry {number} of `priors` must return a distribution, but returned {prior!r}."
+        )
     if jtu.tree_leaves(prior.transform):
         raise ValueError(
             f"the prior in entry {number} of `priors` is a function of the model and has bounds, which would move with "
-            "it. Use one of any number or of positive numbers, or bounds that are fixed."
+            "the model. Use a distribution of real or of positive numbers, or fixed bounds."
         )
     return prior.transform
 
@@ -105,8 +107,8 @@ def check_prior(prior: AbstractDistribution, values: Sequence[Array], number: in
     if wrong:
         shown = ", ".join(f"{field.name}={getattr(prior, field.name)}" for field in dataclasses.fields(prior))
         raise ValueError(
-            f"the prior in entry {number} of `priors`, of `{name}`, is no density: {type(prior).__name__}({shown}). "
-            "Are its parameters in their order, and positive where they must be?"
+            f"the prior in entry {number} of `priors`, of `{name}`, is not a density: {type(prior).__name__}({shown}). "
+            "Check the order of its parameters, and that scales are positive."
         )
 
 
@@ -228,8 +230,8 @@ class LogDensity(eqx.Module):
         if found != [lead + shape for shape in selection.shapes]:
             wanted = ", ".join(f"`{p}` {s}" for p, s in zip(selection.paths, selection.shapes, strict=True))
             raise ValueError(
-                f"a position holds the free variables of what is sampled, with their shapes: {wanted}; but this one "
-                f"holds arrays of shapes {found}. `density.unconstrain(model)`, `density.initial(key)` and "
+                f"a position must contain the free variables of the sampled parameters, with shapes {wanted}, but this "
+                f"one contains arrays of shapes {found}. `density.unconstrain(model)`, `density.initial(key)` and "
                 "`density.unravel(vector)` return positions."
             )
 
@@ -241,8 +243,8 @@ class LogDensity(eqx.Module):
         """
         if jnp.shape(z) != (self.size,):
             raise ValueError(
-                f"`unravel` takes a vector of shape ({self.size},), a number for each of `names`, but this one has "
-                f"shape {jnp.shape(z)}. `jax.vmap` maps it over several."
+                f"`unravel` requires a vector of shape ({self.size},), a number for each of `names`, but got shape "
+                f"{jnp.shape(z)}. For several vectors use `jax.vmap`."
             )
         found, treedef = jtu.tree_flatten(self._selection.tree(self.model, z))
         return jtu.tree_unflatten(treedef, [x.astype(d) for x, d in zip(found, self._selection.dtypes, strict=True)])
@@ -306,7 +308,7 @@ class LogDensity(eqx.Module):
         leaves, treedef = jtu.tree_flatten(distributions, is_leaf=is_distribution)
         shapes = [x.shape for x in jtu.tree_leaves(self.data)]
         if len(shapes) != len(leaves):
-            raise ValueError(f"`predict` needs a distribution for each of {len(shapes)} arrays of data.")
+            raise ValueError(f"`predict` requires a distribution for each of the {len(shapes)} arrays of data.")
         keys = jax.random.split(key, len(leaves))
         drawn = [d.draw(k, shape) for d, k, shape in zip(leaves, keys, shapes, strict=True)]
         return jtu.tree_unflatten(treedef, drawn)
@@ -515,8 +517,8 @@ def _check(density: LogDensity) -> None:
     numbers = isinstance(density.data, list | tuple) and all(map(jnp.isscalar, density.data))
     if is_distribution(given) and numbers and len(density.data) > 1:
         raise TypeError(
-            "`data` is a list of numbers, and `observe` returned one distribution: write `jnp.array([...])` for data "
-            "that it is the distribution of."
+            "`data` is a list of numbers, but `observe` returned one distribution. Write the data as one array, "
+            "`jnp.array([...])`."
         )
     if not is_distribution(given) and jtu.tree_structure(
         jtu.tree_map(lambda x: 0, given, is_leaf=is_distribution)

@@ -85,7 +85,7 @@ def find(
     zs = density.ravel(position)[None]
     if starts > 1:
         if key is None:
-            raise ValueError(f"`{what}(starts={starts})` draws starts, which needs `key`, such as `jax.random.key(0)`.")
+            raise ValueError(f"`{what}(starts={starts})` draws random starts and requires `key=jax.random.key(0)`.")
         keys = jax.random.split(check_key(key, what), starts - 1)
         drawn = jax.vmap(lambda k: density.ravel(density.initial(k)))(keys)
         zs = jnp.concatenate([zs, drawn])
@@ -129,10 +129,10 @@ def check_peak(peak: Peak, what: str) -> None:
     cause = (
         "derivatives are not finite where it ended"
         if peak.status == Status.nonfinite
-        else f"the density still rises after {peak.n_steps} steps"
+        else f"the density still increases after {peak.n_steps} steps"
     )
     raise SolveError(
-        f"`{what}`: no maximum was found: {cause}. Start closer, from several `starts`, or give priors that are less "
-        "wide: with improper ones there may be none.",
+        f"`{what}` did not find a maximum: {cause}. Start closer, use several `starts`, or use narrower priors; with "
+        "improper priors a maximum may not exist.",
         np.asarray(int(peak.status)),
     )

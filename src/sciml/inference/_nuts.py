@@ -24,7 +24,7 @@ def _blackjax() -> Any:
     try:
         return importlib.import_module("blackjax")
     except ImportError as error:
-        raise ImportError("`nuts` needs BlackJAX: `pip install 'sciml-jax[inference]'`.") from error
+        raise ImportError("`nuts` requires BlackJAX: `pip install 'sciml-jax[inference]'`.") from error
 
 
 class _Chain(eqx.Module):
@@ -153,8 +153,8 @@ def nuts(
     key = check_key(key, "nuts")
     if not callable(density) or (start is None and not hasattr(density, "initial")):
         raise TypeError(
-            "`nuts` takes a density of `inference.log_density`, or a function of a position and `start`, positions "
-            f"with a leading axis of chains; but `density` is {density!r}."
+            "`nuts` requires a density from `inference.log_density`, or a function of a position together with `start` "
+            f"(positions with a leading axis of chains), but `density` is {density!r}."
         )
     keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(chains))
     keys = jax.vmap(jax.random.split)(keys)
@@ -162,7 +162,7 @@ def nuts(
     if isinstance(start, LaplaceApproximation):
         if not hasattr(density, "ravel"):
             raise TypeError(
-                "`nuts(start=...)` takes an approximation of a `LogDensity` alone, whose positions are vectors."
+                "`nuts(start=...)` only accepts an approximation for a `LogDensity`, whose positions are vectors."
             )
         white = _Whitened(density, density.ravel(start.mode), start.factor)
         noise = jax.vmap(lambda k: jax.random.normal(k, white.mode.shape, white.mode.dtype))(keys[:, 0])
@@ -179,8 +179,8 @@ def nuts(
     diverged = int(jnp.sum(statistics["diverging"]))
     if diverged:
         warn(
-            f"`nuts`: {diverged} of {chains * draws} trajectories diverged: the posterior is curved more sharply there "
-            "than the steps resolve, and what lies beyond may be missing. Raise `target`, or write what varies about a "
-            "typical value as `typical + spread * z` with a normal `z`.",
+            f"`nuts`: {diverged} of {chains * draws} trajectories diverged, because the posterior is too sharply "
+            "curved for the step size; draws may be biased. Raise `target`, or reparametrise group effects as "
+            "`typical + spread * z` with a normal `z`.",
         )
     return Draws(density, positions, statistics)

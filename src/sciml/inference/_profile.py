@@ -63,7 +63,7 @@ class ProfileLikelihood(eqx.Module):
         for name, best, (low, high) in zip(self.names, self.best, self.intervals, strict=True):
             lines.append(f"{name:<{width}}  {best:>12.6g}  {low:>12.6g} - {high:>12.6g}")
         if self.open_ended:
-            lines.append(f"the data do not bound {listed(self.open_ended)} on some side")
+            lines.append(f"the data do not bound {listed(self.open_ended)} on at least one side")
         return "\n".join(lines)
 
     def plot(self, **options: Any) -> Any:
@@ -185,7 +185,7 @@ def _chosen(density: Any, where: Callable | None) -> list[int]:
     wanted = set(indices_of(density.model, where, "where"))
     if wrong := wanted - set(selection.indices):
         name = leaf_names(density.model)[min(wrong)]
-        raise ValueError(f"`where` picks `{name}`, which is not sampled: it has no prior.")
+        raise ValueError(f"`where` selects `{name}`, which is not sampled because it has no prior.")
     sizes = [int(np.prod(shape)) for shape in selection.shapes]
     owners = np.repeat(selection.indices, sizes)
     return [i for i, owner in enumerate(owners) if owner in wanted]
@@ -304,8 +304,8 @@ def _collected(
     lowest = np.nanmin(deviances)
     if lowest < -1e-3:
         warn(
-            f"`profile_likelihood`: a profile rises {-0.5 * lowest:.3g} above the maximum, which is none: find a "
-            "better one first, `density.maximum(starts=..., key=...)`.",
+            f"`profile_likelihood`: a profile rises {-0.5 * lowest:.3g} above the given maximum. Find a better maximum "
+            "first, with `density.maximum(starts=..., key=...)`.",
         )
     own = [_natural(density, best, k, np.stack([*rows[i], *ends[i], best[k]])) for i, k in enumerate(chosen)]
     count = rows[0].size

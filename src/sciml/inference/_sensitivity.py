@@ -65,7 +65,7 @@ def _read(model: Any, leaves: list, bounds: Any) -> tuple[list[int], list[Any], 
 
     slots, distributions, names, paths = [], [], [], leaf_names(model)
     if isinstance(bounds, str) or not isinstance(bounds, Sequence) or not bounds:
-        raise ValueError(f"`bounds` must be a list of tuples, at least one, but is {bounds!r}.")
+        raise ValueError(f"`bounds` must be a list of at least one tuple, but is {bounds!r}.")
     for entry in bounds:
         if not (isinstance(entry, Sequence) and len(entry) in (2, 3) and callable(entry[0])):
             raise TypeError(
@@ -75,7 +75,7 @@ def _read(model: Any, leaves: list, bounds: Any) -> tuple[list[int], list[Any], 
         if len(entry) == 3:
             lower, upper = (float(np.asarray(x)) for x in entry[1:])
             if not (np.isfinite([lower, upper]).all() and lower < upper):
-                raise ValueError(f"a range must have a lower end below its upper end, but got {lower} and {upper}.")
+                raise ValueError(f"the lower end of a range must be below its upper end, but got {lower} and {upper}.")
             distribution = scipy.stats.uniform(lower, upper - lower)
         else:
             distribution = entry[1]
@@ -83,7 +83,7 @@ def _read(model: Any, leaves: list, bounds: Any) -> tuple[list[int], list[Any], 
                 raise TypeError(f"a distribution in `bounds` must be one of `scipy.stats`, but got {distribution!r}.")
         for i in indices_of(model, entry[0], "bounds"):
             if not eqx.is_inexact_array(leaves[i]):
-                raise TypeError(f"`bounds` picks `{paths[i]}`, which is no floating-point array.")
+                raise TypeError(f"`bounds` selects `{paths[i]}`, which is not a floating-point array.")
             if i in slots:
                 raise ValueError(f"`bounds` picks `{paths[i]}` twice.")
             slots.append(i)
@@ -179,7 +179,7 @@ def morris_effects(
     """
     n, levels = check_count(n, "n", "morris_effects"), check_count(levels, "levels", "morris_effects")
     if n < 2:
-        raise ValueError("`morris_effects(n=1)` cannot say how effects differ: take two walks or more.")
+        raise ValueError("`morris_effects(n=...)` must be at least 2 to estimate the spread of effects, but is 1.")
     if levels % 2:
         raise ValueError(f"`morris_effects(levels=...)` must be even, but is {levels}.")
     ranged = Ranged(fn, model, bounds, mesh, block)
@@ -198,8 +198,8 @@ def morris_effects(
     count = np.isfinite(effects[..., 0]).sum(axis=0)
     if count.min() < 2:
         raise ValueError(
-            f"the effect of `{ranged.names[int(count.argmin())]}` is finite in {count.min()} of {n} walks: take more "
-            "of them, or ranges in which `fn` is finite."
+            f"the effect of `{ranged.names[int(count.argmin())]}` is finite in only {count.min()} of {n} walks. Use "
+            "more walks, or ranges in which `fn` is finite."
         )
 
     def arranged(x: np.ndarray) -> np.ndarray:
@@ -325,7 +325,7 @@ def sobol_indices(
         bad = ~np.isfinite(found).all(axis=1)
         failed += int(bad.sum())
         if bad.all():
-            raise ValueError("`fn` is finite nowhere in `bounds`.")
+            raise ValueError("`fn` is not finite anywhere in `bounds`.")
         found[bad] = found[~bad].mean(axis=0)
         seen.append(found.T.reshape(-1, *lead))
         return seen[-1]
@@ -336,7 +336,7 @@ def sobol_indices(
     first, total = np.asarray(found.first_order), np.asarray(found.total_order)
     variance = np.var(np.concatenate(seen[:2], axis=-1), axis=-1)  # of the two independent sets of points
     if not np.all(np.isfinite(first)):
-        raise ValueError("the result does not vary over `bounds`, so that there are no shares of its variance.")
+        raise ValueError("the result of `fn` is constant over `bounds`, so its variance cannot be attributed.")
     d = len(ranged.names)
     return SobolIndices(
         names=ranged.names,

@@ -131,13 +131,13 @@ def _levels_of_steps(setting: Setting) -> Iterator[AdjointRow]:
 
 def _direct(setting: Setting) -> Iterator[AdjointRow]:
     """What a step keeps is the compiler's, so the gradient through all steps is compiled."""
-    yield _compiled(setting, Direct(), 1, "what every step computes")
+    yield _compiled(setting, Direct(), 1, "the intermediate values of every step")
 
 
 def _last_steps(setting: Setting) -> Iterator[AdjointRow]:
     """The record's size does not depend on the number of steps, so the compiler's plan is read as it is."""
     least = Checkpointed(segments=16)
-    yield AdjointRow(Checkpointed(), setting.temporaries(Checkpointed(), None), 1, "all steps, as far as the record")
+    yield AdjointRow(Checkpointed(), setting.temporaries(Checkpointed(), None), 1, "all steps that fit in the record")
     yield AdjointRow(least, setting.temporaries(least, None), 3, "16 steps")
 
 
@@ -155,7 +155,7 @@ def _reversible(setting: Setting) -> Iterator[AdjointRow]:
         needed = needed_coupling(setting.plan.count, setting.eps)
         if needed > adjoint.coupling:
             adjoint = Reversible(1 - float(f"{(1 - needed) / 2:.1g}"))
-    yield _compiled(setting, adjoint, 4, keeps, "as exact as the steps can be undone")
+    yield _compiled(setting, adjoint, 4, keeps, "as exact as the steps are reversible")
 
 
 def _gauss(setting: Setting) -> Iterator[AdjointRow]:
@@ -172,7 +172,7 @@ def _backsolve(setting: Setting) -> Iterator[AdjointRow]:
     yield _compiled(setting, Backsolve(), 2, "no states", _TOLERANCES)
 
 
-_TOLERANCES = "right to the tolerances"
+_TOLERANCES = "accurate to the tolerances"
 
 
 def _compiled(setting: Setting, adjoint: AbstractAdjoint, solves: int, keeps: str, caveat: str = "") -> AdjointRow:
@@ -240,7 +240,7 @@ class AdjointMemory(NamedTuple):
         if not fitting:
             least = min((row for row in self.rows if row.bytes is not None), key=lambda row: row.bytes or 0)
             raise ValueError(
-                f"`budget` is {human(self.budget)}, but the gradient takes at least {human(least.bytes or 0)}, with "
+                f"`budget` is {human(self.budget)}, but the gradient requires at least {human(least.bytes or 0)}, with "
                 f"`{least.name}`."
             )
         exact = [row for row in fitting if not row.caveat]
@@ -340,7 +340,7 @@ def adjoint_memory(
     for kind in adjoints:
         if kind not in KINDS:
             known = ", ".join(f"`{x.__name__}`" for x in KINDS)
-            raise TypeError(f"`adjoint_memory(adjoints=...)` takes classes among {known}, but got {kind!r}.")
+            raise TypeError(f"`adjoint_memory(adjoints=...)` must be classes from {known}, but got {kind!r}.")
     request = Request(
         t0=t0, t1=t1, args=args, dt=dt, dt0=dt0, rtol=rtol, atol=atol, solver=solver,
         stepsize_controller=stepsize_controller, saveat=saveat, max_steps=max_steps,
@@ -359,7 +359,7 @@ def adjoint_memory(
     plan, eps = found[0]
     if plan.stepper is None:
         raise ValueError(
-            "`adjoint_memory` knows the loops of sciml, but this solve would run through diffrax; see `solver`, "
+            "`adjoint_memory` only supports sciml's own loops, but this solve would run through diffrax; see `solver`, "
             "`stepsize_controller` and `saveat` of `solve`."
         )
     batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct((members, *x.shape), x.dtype) if members > 1 else x, y0)

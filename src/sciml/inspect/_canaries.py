@@ -160,7 +160,7 @@ def _hoisted_loop() -> bool:
     return any(instruction.opcode == "while" for instruction in module.computations[module.entry])
 
 
-_UNREPAIRED = "No release of JAX repairs it as far as is known."
+_UNREPAIRED = "No release of JAX is known to fix it."
 
 
 class _Test(NamedTuple):
@@ -179,14 +179,14 @@ _TESTS = (
         _shifted_update,
         "wrong numbers",
         "openxla/xla#49176",
-        f"{_UNREPAIRED} Write `jnp.concatenate([b[:1], b[:-1]])` or `jnp.roll` in place of `b.at[1:].set(b[:-1])`.",
+        f"{_UNREPAIRED} Write `jnp.concatenate([b[:1], b[:-1]])` or `jnp.roll` instead of `b.at[1:].set(b[:-1])`.",
     ),
     _Test(
         "a slice of a slice, which starts beyond the end",
         _slice_of_slice,
         "wrong numbers",
         "openxla/xla#49121",
-        "Take JAX 0.12, or clip the start of a `dynamic_slice` yourself.",
+        "Use JAX 0.12, or clip the start of a `dynamic_slice` yourself.",
     ),
     _Test(
         "an update beyond the end of an axis split over devices",
@@ -217,7 +217,7 @@ _TESTS = (
         _lost_nan,
         "wrong numbers",
         "XLA's fusions for YNNPACK",
-        f"{_UNREPAIRED} Ask `jnp.any(jnp.isnan(x))` beside `jnp.max(x)`, as in a norm of your own.",
+        f"{_UNREPAIRED} Check `jnp.any(jnp.isnan(x))` in addition to `jnp.max(x)`, for example in a custom norm.",
         platforms=("cpu",),
     ),
     _Test(
@@ -225,8 +225,8 @@ _TESTS = (
         _product,
         "fewer digits",
         "JAX's default precision on GPUs and TPUs",
-        "A rate of change by `matrix @ y` over members has three digits: set `jax_default_matmul_precision` to "
-        '"highest", or write `jnp.matmul(matrix, y, precision="highest")`. Those within sciml have all digits.',
+        "A rate computed as `matrix @ y` over members has three digits: set `jax_default_matmul_precision` to "
+        '"highest", or write `jnp.matmul(matrix, y, precision="highest")`. Products within sciml have full precision.',
         platforms=("gpu", "tpu"),
     ),
     _Test(
@@ -234,7 +234,7 @@ _TESTS = (
         _rows,
         "slow",
         "jax-ml/jax#40101",
-        "A row costs as much as all rows together: take another jaxlib than 0.11.1.",
+        "Writing one row costs as much as writing all rows. Use a jaxlib other than 0.11.1.",
         platforms=("cpu",),
     ),
     _Test(
@@ -242,7 +242,7 @@ _TESTS = (
         _hoisted_loop,
         "slow",
         "XLA's pass small-while-loop-hoisting",
-        "The loops of sciml are written such that it costs them little; one of your own is as it was with "
+        "It costs the loops of sciml little. For your own loop, restore the earlier behaviour with "
         '`jax.jit(f, compiler_options={"xla_disable_hlo_passes": "small-while-loop-hoisting"})`.',
         platforms=("cpu",),
     ),

@@ -130,7 +130,7 @@ def memory_of(compiled: Any) -> Memory:
     """Returns the memory that a compiled program needs."""
     stats = compiled.memory_analysis()
     if stats is None:
-        raise NotImplementedError("This backend reports no memory statistics; inspect on CPU, GPU or TPU instead.")
+        raise NotImplementedError("This backend does not report memory statistics. Inspect on CPU, GPU or TPU instead.")
     return Memory(
         arguments=stats.argument_size_in_bytes,
         outputs=stats.output_size_in_bytes,

@@ -56,7 +56,7 @@ class Environment(NamedTuple):
             "devices": ", ".join(f"{count} x {kind}" for kind, count in self.devices.items()),
             "settings": ", ".join(f"{name.removeprefix('jax_')}={value}" for name, value in self.settings.items()),
             "variables": ", ".join(f"{name}={value}" for name, value in self.variables.items()) or "none set",
-            "compilation cache": self.cache or "none: every process compiles anew; see jax_compilation_cache_dir",
+            "compilation cache": self.cache or "none: every process compiles again; see jax_compilation_cache_dir",
         }
         lines = [f"{name}: {text}" for name, text in rows.items()]
         lines += sorted((f"canary: {canary}" for canary in self.canaries), key=lambda line: not line.endswith("right"))

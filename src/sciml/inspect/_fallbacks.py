@@ -17,7 +17,7 @@ class Fallbacks(dict[str, str]):
 
     def __str__(self) -> str:
         """A line for each, or that there is nothing."""
-        return "\n".join(f"{name}: {text}" for name, text in self.items()) or "all of it runs over lanes"
+        return "\n".join(f"{name}: {text}" for name, text in self.items()) or "everything runs over lanes"
 
 
 def fallbacks(
@@ -54,7 +54,7 @@ def fallbacks(
         for name, reason in fallbacks_of_function(function, *args, count=count).items():
             where = f" in the {part}" if part else ""
             if "too large" in reason:
-                cure = "As an operation on whole arrays it is as it should be where states are large."
+                cure = "For large states an operation on whole arrays is fine."
             else:
                 cure = cure_of_fallback(name)
             found[name] = f"{reason}{where}. {cure}" if name not in found else f"{found[name]} Also{where}."

@@ -16,9 +16,8 @@ def _unrolled(report: Report) -> Iterator[Finding]:
     for note in report.program.unrolled:
         yield Finding(
             "unrolled loop",
-            f"a block of equations follows itself {note.what} times: a loop of Python's was written out, and the time "
-            f"to trace and to compile grows with its length ({duration(report.times.trace + report.times.compile)} "
-            "here).",
+            f"a block of equations repeats {note.what} times: a Python loop was unrolled, and the time to trace and to "
+            f"compile grows with its length ({duration(report.times.trace + report.times.compile)} here).",
             "Write the loop as `jax.lax.fori_loop` or `jax.lax.scan`, whose body is traced once.",
             note.where,
         )
@@ -29,9 +28,9 @@ def _retraced(report: Report) -> Iterator[Finding]:
         names = ", ".join(f"`{name}`" for name in report.retraced[:3])
         yield Finding(
             "traced at every call",
-            f"a second call with the same arguments traces {names} again, and compiles it again where no cache has it.",
-            "Make the function and its `jax.jit` once, outside of what is called, and pass what changes as arguments; "
-            "`sciml.inspect.retraces` shows what changes from call to call.",
+            f"a second call with the same arguments traces {names} again, and compiles it again unless it is cached.",
+            "Create the function and its `jax.jit` once, outside of the call, and pass changing values as arguments; "
+            "`sciml.inspect.retraces` shows the changes between calls.",
         )
 
 
@@ -40,7 +39,7 @@ def _uncompiled(report: Report) -> Iterator[Finding]:
     if slow is not None and fast is not None and slow > 10 * fast and slow > 2e-3:
         yield Finding(
             "not compiled",
-            f"a call from Python takes {duration(slow)}, as one compiled program {duration(fast)}.",
+            f"a call from Python takes {duration(slow)}, compared with {duration(fast)} as one compiled program.",
             "Wrap the whole function in `jax.jit` or `eqx.filter_jit`.",
         )
 
@@ -50,7 +49,7 @@ def _raised(report: Report) -> Iterator[Finding]:
         yield Finding(
             "an error",
             f"called from Python it raised {report.raised}",
-            "Where it is a `SolveError`, its text names the cause; `sciml.inspect.first_nan` finds the first number "
+            "If it is a `SolveError`, its message names the cause; `sciml.inspect.first_nan` finds the first number "
             "that is not finite.",
         )
 
@@ -59,10 +58,10 @@ def _wide(report: Report) -> Iterator[Finding]:
     for note in report.program.widened[:3]:
         yield Finding(
             "float64 leak",
-            "numbers of 64 bits come into a program whose inputs have 32, and all that is computed with them takes "
-            "twice the memory and time, on a GPU much more.",
-            "Give the constant the dtype of the state, as `jnp.asarray(c, y.dtype)` or a Python number, in place of a "
-            "NumPy array or scalar of float64.",
+            "64-bit numbers enter a program with 32-bit inputs, so everything computed from them takes twice the "
+            "memory and time, on a GPU much more.",
+            "Convert the constant to the dtype of the state with `jnp.asarray(c, y.dtype)`, or use a Python number "
+            "instead of a float64 NumPy array or scalar.",
             note.where,
         )
 
@@ -71,8 +70,8 @@ def _narrow(report: Report) -> Iterator[Finding]:
     for note in report.program.narrowed[:3]:
         yield Finding(
             "float32 leak",
-            "numbers of 64 bits become such of 32: of some 16 digits 7 are left.",
-            "Leave out the conversion, or give the array on this line the dtype of the state.",
+            "64-bit numbers are converted to 32 bits, which reduces about 16 digits to 7.",
+            "Remove the conversion, or convert the array on this line to the dtype of the state.",
             note.where,
         )
 
@@ -81,9 +80,9 @@ def _weak(report: Report) -> Iterator[Finding]:
     if report.weak:
         yield Finding(
             "weak type",
-            f"{', '.join(report.weak[:3])}: a Python number, or an array made of one, whose type is weak. What a "
-            "function returns is not, so that a second call with it traces and compiles again.",
-            "Pass `jnp.asarray(x, dtype)` with a dtype that is written out.",
+            f"{', '.join(report.weak[:3])}: a Python number, or an array made from one, has a weak type. The result of "
+            "a function does not, so a second call with that result traces and compiles again.",
+            "Pass `jnp.asarray(x, dtype)` with an explicit dtype.",
         )
 
 
@@ -92,9 +91,9 @@ def _transforms(report: Report) -> Iterator[Finding]:
         yield Finding(
             "all-gather in an FFT",
             f"a Fourier transform along an axis that is split over devices gathers {human(size)} on each of them: "
-            "every device holds and transforms the whole.",
-            "Transform with `sciml.parallel.Domain`, which exchanges parts by all-to-all, or split the array along "
-            "another axis than the one that is transformed.",
+            "every device holds and transforms the whole array.",
+            "Transform with `sciml.parallel.Domain`, which uses all-to-all communication, or split the array along an "
+            "axis that is not transformed.",
         )
 
 
@@ -102,10 +101,10 @@ def _gathered(report: Report) -> Iterator[Finding]:
     for note in report.program.gathered[:3]:
         yield Finding(
             "gathered on all devices",
-            f"{note.what} is split over an explicit mesh and made whole here: each device then computes all of it, and "
-            "more devices make nothing faster.",
-            "Leave the members split: give `jax.vmap(solve)` the sharded array as it is, or take "
-            "`sciml.parallel.ensemble` or `sweep`, which run each device's members by themselves.",
+            f"{note.what} is split over an explicit mesh and gathered here: each device then computes everything, and "
+            "more devices do not help.",
+            "Keep the members split: pass the sharded array to `jax.vmap(solve)` unchanged, or use "
+            "`sciml.parallel.ensemble` or `sweep`, which run each device's members separately.",
             note.where,
         )
     if report.program.gathered or report.compiled.gathers_for_transforms:
@@ -114,9 +113,9 @@ def _gathered(report: Report) -> Iterator[Finding]:
     if found:
         yield Finding(
             "gathered on all devices",
-            f"{len(found)} all-gather of {human(sum(c.bytes for c in found))} in all: what is split over devices is "
-            f"made whole on each of them ({found[0].source}).",
-            "Where members are independent, take `sciml.parallel.ensemble` or `jax.shard_map` over the axis of "
+            f"{len(found)} all-gather operations of {human(sum(c.bytes for c in found))} in total: split arrays are "
+            f"gathered on every device ({found[0].source}).",
+            "For independent members, use `sciml.parallel.ensemble` or `jax.shard_map` over the axis of "
             "members; for a field, `sciml.parallel.Domain`.",
         )
 
@@ -126,10 +125,10 @@ def _waits(report: Report) -> Iterator[Finding]:
     if found:
         yield Finding(
             "devices wait in a loop",
-            f"an all-reduce of {human(found[0].bytes)} in every iteration ({found[0].source}): all devices go on until "
-            "the slowest is done, and ask each other each time.",
-            "Where members are independent, run each device's own by `sciml.parallel.ensemble` or `jax.shard_map`; "
-            "where devices share a field, it has to be so.",
+            f"an all-reduce of {human(found[0].bytes)} in every iteration ({found[0].source}): all devices continue "
+            "until the slowest is done, and communicate every time.",
+            "For independent members, run each device's members with `sciml.parallel.ensemble` or `jax.shard_map`; "
+            "if devices share a field, this is unavoidable.",
         )
 
 
@@ -138,9 +137,9 @@ def _callbacks(report: Report) -> Iterator[Finding]:
         if note.loops:
             yield Finding(
                 "callback in a loop",
-                f"`{note.what}` calls Python in every iteration of a loop: some 10 to 100 us each time, during which "
-                "the device waits, and such a program is not cached.",
-                "Save what you want to see by `saveat`, or return it, and look at it afterwards; for progress there is "
+                f"`{note.what}` calls Python in every iteration of a loop: the device waits 10 to 100 us each time, "
+                "and such a program is not cached.",
+                "Save the values with `saveat`, or return them, and inspect them afterwards; for progress use "
                 "`simulate(progress=...)`.",
                 note.where,
             )
@@ -150,7 +149,7 @@ def _lanes(report: Report) -> Iterator[Finding]:
     for note in report.program.fallbacks[:3]:
         yield Finding(
             "fallback from lanes",
-            f"`{note.what}` has no rule over lanes: it runs by JAX's own `vmap`, with members moved to the front and "
+            f"`{note.what}` has no rule over lanes: it runs with JAX's own `vmap`, with members moved to the front and "
             "back at every evaluation of the model.",
             cure_of_fallback(note.what),
             note.where,
@@ -162,8 +161,8 @@ def _donation(report: Report) -> Iterator[Finding]:
         what, size = report.donatable[0]
         yield Finding(
             "missing donation",
-            f"{what} ({human(size)}) has shape and dtype of a result and is not donated: both are in memory at once.",
-            "If you do not use it after the call, let the result take its place: `jax.jit(f, donate_argnums=...)` or "
+            f"{what} ({human(size)}) has the shape and dtype of a result but is not donated, so both are in memory.",
+            "If you do not use it after the call, donate it: `jax.jit(f, donate_argnums=...)` or "
             "`eqx.filter_jit(donate='all')`.",
         )
 
@@ -172,8 +171,8 @@ def _constants(report: Report) -> Iterator[Finding]:
     if report.program.constants >= _LARGE:
         yield Finding(
             "large constant",
-            f"arrays of {human(report.program.constants)} that the function closes over are part of the program: it "
-            "takes longer to compile, and is compiled anew for other values.",
+            f"arrays of {human(report.program.constants)} that the function closes over are part of the program, which "
+            "takes longer to compile and is compiled again for other values.",
             "Pass them as arguments, or as fields of the model.",
         )
 
@@ -185,11 +184,11 @@ def _memory_bound(report: Report) -> Iterator[Finding]:
     intensity = report.intensity
     yield Finding(
         "memory bound",
-        f"{duration(p.move + p.memory)} of {duration(p.total)} go into moving data: {intensity:.2g} operations for "
-        f"each byte, and this machine does {rates.ridge:.2g} in the time that a byte takes from memory.",
-        "Do more with what is in the cache: smaller arrays or blocks of members, float32, fewer saved states, "
+        f"{duration(p.move + p.memory)} of {duration(p.total)} are spent on moving data: {intensity:.2g} operations "
+        f"per byte, while this machine does {rates.ridge:.2g} operations in the time it moves a byte.",
+        "Reuse data in the cache: smaller arrays or blocks of members, float32, fewer saved states, "
         "operations that fuse into one pass (no `concatenate`, `gather` or copy between them); on a GPU "
-        "`sciml.kernels.stencil` takes several steps for one pass over memory.",
+        "`sciml.kernels.stencil` computes several steps in one pass over memory.",
     )
 
 
@@ -198,10 +197,10 @@ def _start_bound(report: Report) -> Iterator[Finding]:
     if p is None or p.total < 5e-5 or p.start < 0.6 * p.total:
         return
     yield Finding(
-        "much starting, little work",
-        f"{duration(p.start)} of {duration(p.total)} go into starting operations, which have little to do each.",
-        "Give each more to do: `jax.vmap` over more members, larger blocks of a sweep, several steps for each saved "
-        "one.",
+        "launch overhead",
+        f"{duration(p.start)} of {duration(p.total)} are spent on starting operations that do little work each.",
+        "Increase the work per operation: `jax.vmap` over more members, larger blocks of a sweep, several steps for "
+        "each saved step.",
     )
 
 
@@ -211,7 +210,7 @@ def _alone(report: Report) -> Iterator[Finding]:
         yield Finding(
             "long to compile",
             f"{duration(report.times.compile)} to compile, {duration(short)} to run.",
-            'Keep compiled programs on disk: `jax.config.update("jax_compilation_cache_dir", folder)`.',
+            'Cache compiled programs on disk: `jax.config.update("jax_compilation_cache_dir", folder)`.',
         )
 
 
@@ -243,17 +242,16 @@ def findings_of(report: Report) -> tuple[Finding, ...]:
 
 
 _CURES = {
-    "sort": "Where it sorts two or three numbers, write `jnp.minimum` and `jnp.maximum`.",
-    "argsort": "Where it orders two or three numbers, compare them with `jnp.where`.",
+    "sort": "If it sorts two or three numbers, write `jnp.minimum` and `jnp.maximum`.",
+    "argsort": "If it orders two or three numbers, compare them with `jnp.where`.",
     "gather": "Index with Python numbers where you can; for a table, interpolate with sums of `jnp.where` or a "
     "polynomial.",
-    "scatter": "Build the result with `jnp.stack([...])` or `jnp.concatenate` in place of `y.at[...]` with traced "
+    "scatter": "Build the result with `jnp.stack([...])` or `jnp.concatenate` instead of `y.at[...]` with traced "
     "indices.",
-    "scatter-add": "Build the sum with `jnp.stack([...])` in place of `y.at[...].add` with traced indices.",
-    "while": "Give the loop a fixed number of iterations by `jax.lax.fori_loop`; Newton's method seldom needs more "
-    "than ten.",
+    "scatter-add": "Build the sum with `jnp.stack([...])` instead of `y.at[...].add` with traced indices.",
+    "while": "Use a fixed number of iterations with `jax.lax.fori_loop`; Newton's method seldom needs more than ten.",
     "cumsum": "Write a cumulative sum of a few numbers as sums.",
-    "fft": "Members with fields to transform are better run one after another or as they are.",
+    "fft": "Members that transform fields are fast enough as they are, or one after another.",
     "lu": "Solve systems of two or three unknowns by their formula.",
     "cholesky": "Solve systems of two or three unknowns by their formula.",
     "triangular_solve": "Solve systems of two or three unknowns by their formula.",

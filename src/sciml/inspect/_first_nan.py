@@ -58,11 +58,11 @@ class NonFinite(NamedTuple):
             f"first {self.value} in the {'backward' if self.backward else 'forward'} pass"
             + (f", {', '.join(at)}" if at else "")
         ]
-        lines += [f"  made by {made}", f"  at {self.where or 'a line that JAX does not know'}"]
+        lines += [f"  made by {made}", f"  at {self.where or 'an unknown line'}"]
         place = f"[{', '.join(map(str, self.entry))}]" if self.entry else ""
-        lines.append(f"  gets to {self.leaf}{place}")
+        lines.append(f"  reaches {self.leaf}{place}")
         if len(self.loops) > 1:
-            lines.append(f"  in iterations {', '.join(map(str, self.loops))} of the loops around it")
+            lines.append(f"  in iterations {', '.join(map(str, self.loops))} of the enclosing loops")
         return "\n".join(lines)
 
 
@@ -178,10 +178,10 @@ def _look(run: Callable, dynamic: Any, names: list[str] | None = None) -> NonFin
         return None
     index = tuple(int(i) for i in np.argwhere(~np.isfinite(np.asarray(results[which])))[0])
     member, inputs = _alone(closed, compiled, inputs, results, which)
-    leaf = f"the gradient by {names[which]}" if names else f"the result{paths[which]}"
+    leaf = f"the gradient with respect to {names[which]}" if names else f"the result{paths[which]}"
     origin = Search(FlatProgram(closed.jaxpr)).origin(inputs, which)
     if not isinstance(origin, Origin):
-        known = [f"something of shape {np.shape(x)} that the function closes over" for x in closed.consts]
+        known = [f"an array of shape {np.shape(x)} that the function closes over" for x in closed.consts]
         known += names or [name for name, _ in _names(dynamic)]
         which = 0 if origin is None else origin.numbers[0]
         value = _first_value(inputs[which])
@@ -208,7 +208,7 @@ def _described(origin: Origin, gradient: bool, member: int | None, leaf: str, in
     return NonFinite(
         value,
         gradient or origin.transposed,
-        "NaN, written in place of what was not reached," if origin.written else eqn.primitive.name,
+        "NaN, written for times that were not reached," if origin.written else eqn.primitive.name,
         "" if origin.written else " and ".join(shown[:3]),
         where,
         step,

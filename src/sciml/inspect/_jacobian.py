@@ -115,7 +115,7 @@ def jacobian(model: Callable, y: Y, *, t: RealScalarLike = 0.0, args: Args = Non
         pattern, structure = pattern_of(slope, x), structure_of(slope, x, None, choice, unknowns_of(y))
         words = structure.words
         if isinstance(structure, DenseMatrix) and structure.entries(slope, x) is not None:
-            words = f"its entries one by one; {words}"
+            words = f"its entries are computed one by one; {words}"
         if pattern is None:
             found.append(Jacobian(sp.csr_array(np.ones((x.size, x.size), bool)), x.size, words))
         else:

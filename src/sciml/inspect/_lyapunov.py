@@ -117,13 +117,13 @@ def lyapunov_exponents(
         raise ValueError(f"`count`={count} is more than the {size} elements of the state.")
     for name, value, least in (("every", every, 0.0), ("transient", transient, -math.inf)):
         if not least < value < math.inf or value < 0:
-            raise ValueError(f"`{name}` must be a time, finite and not negative, but is {value}.")
+            raise ValueError(f"`{name}` must be a finite nonnegative time, but is {value}.")
     before = math.ceil(transient / every - 1e-9)
     segments = math.floor((float(t1) - float(t0)) / every + 1e-9) - before
     if segments < 10:
         raise ValueError(
-            f"From `t0`={t0} to `t1`={t1}, less the `transient` of {transient}, there are {max(segments, 0)} intervals "
-            f"of `every`={every}, but it takes ten at least."
+            f"`t0`={t0} to `t1`={t1}, without the `transient` of {transient}, contains {max(segments, 0)} intervals "
+            f"of `every`={every}, but at least ten are required."
         )
     start = check_time(t0, "t0", time_dtype(y0))
     found = _run(model, y0, arrays_of(args), start, (every, before, segments, count), options)

@@ -87,7 +87,7 @@ class Rates(NamedTuple):
     def __str__(self) -> str:
         """The rates on one line."""
         return (
-            f"{self.device}: {self.products / 1e9:.3g} GFLOP/s in products of matrices, {self.flops / 1e9:.3g} in "
+            f"{self.device}: {self.products / 1e9:.3g} GFLOP/s in matrix products, {self.flops / 1e9:.3g} in "
             f"other operations, {self.copies[0][1] / 1e9:.3g} GB/s in a cache, {self.bandwidth / 1e9:.3g} GB/s in "
             "memory"
         )

@@ -105,7 +105,7 @@ class Report(NamedTuple):
         width = max(len(name) for name, _ in rows)
         lines = [f"{name:{width}}  {text}" for name, text in rows]
         if not self.findings:
-            return "\n".join([*lines, "", "nothing to find fault with"])
+            return "\n".join([*lines, "", "no findings"])
         return "\n".join([*lines, "", *(str(finding) for finding in self.findings)])
 
 
@@ -118,7 +118,7 @@ def rows_of(report: Report) -> Iterator[tuple[str, str]]:
     yield "program", f"{program.equations} equations: {some}"
     yield "dtypes", ", ".join(f"{n} {name}" for name, n in program.dtypes.items())
     yield "times", str(report.times)
-    yield "compiled", f"{len(compiled.kernels)} operations, of them {compiled.fusions} fusions"
+    yield "compiled", f"{len(compiled.kernels)} operations, including {compiled.fusions} fusions"
     for loop in compiled.loops:
         body = ", ".join(f"{n} {name}" for name, n in list(loop.operations.items())[:5])
         yield "loop", f"{'  ' * loop.loop_depth}{_iterations(loop, compiled)}: {body}  ({loop.source})"
@@ -134,13 +134,13 @@ def rows_of(report: Report) -> Iterator[tuple[str, str]]:
     yield (
         "work",
         (
-            f"{short(cost.flops)} operations, {short(cost.transcendentals)} of exp and the like, "
+            f"{short(cost.flops)} operations, {short(cost.transcendentals)} transcendental, "
             f"{human(cost.bytes_accessed)} read and written{work}"
         ),
     )
     yield (
         "intensity",
-        (f"{report.intensity:.2g} operations for each byte; from {report.rates.ridge:.2g} on, computing takes longer"),
+        (f"{report.intensity:.2g} operations per byte; above {report.rates.ridge:.2g}, computing takes longer"),
     )
     yield "machine", str(report.rates)
     if compiled.memory is not None:
@@ -161,7 +161,7 @@ def _call(report: Report) -> str:
     expected, real = report.predicted, report.measured
     text = "not run: arguments are shapes" if real is None else f"measured {duration(real)}"
     if expected is None:
-        return f"{text}; predicted: not known, for it depends on loops of unknown length"
+        return f"{text}; predicted: not known, because it depends on loops of unknown length"
     parts = f"compute {duration(expected.compute)}, move {duration(expected.move)}, start {duration(expected.start)}"
     text += f"; predicted {duration(expected.total)} ({parts}, new memory {duration(expected.memory)})"
     return text if real is None else f"{text}; {ratio(real, expected.total):.2g} apart"
@@ -224,9 +224,9 @@ def page_of(
         f"<title>sciml.inspect.report: {name}</title><style>{_STYLE}</style></head>"
         f"<body>\n<h1>{name}</h1>\n<h2>Findings</h2>\n{faults or '<p>None.</p>'}\n"
         f"<h2>Roofline</h2>\n{_roofline(compiled, rates, whole)}\n"
-        "<p>Each point is an operation of the compiled program: how much it computes for each byte that it moves, and "
-        "how fast it can be on this machine, by the rates that were measured. Its area is its share of the time. "
-        "The ring is the whole call as it was measured. Under the slope memory decides, under the level the arithmetic."
+        "<p>Each point is an operation of the compiled program: its operations per byte moved, and its attainable "
+        "speed on this machine, from the measured rates. Its area is its share of the time. The ring is the measured "
+        "whole call. Memory limits the points under the slope, arithmetic the points under the plateau."
         f"</p>\n<h2>All of it</h2>\n<table>\n{table}\n</table>\n</body></html>\n"
     )
 
@@ -282,7 +282,7 @@ def _roofline(compiled: CompiledFacts, rates: Rates, whole: tuple[float, float] 
     level = min(rates.products / rates.copies[0][1], 10.0**right)
     found.append(line(level, rates.products, 10.0**right, rates.products, _ROOF, 'stroke-width="2"'))
     found.append(line(10.0**left, rates.flops, 10.0**right, rates.flops, _ROOF, 'stroke-dasharray="5 4"'))
-    found.append(words(_WIDTH - _RIGHT, up(rates.products) - 6, "products of matrices", 'text-anchor="end"'))
+    found.append(words(_WIDTH - _RIGHT, up(rates.products) - 6, "matrix products", 'text-anchor="end"'))
     found.append(words(_WIDTH - _RIGHT, up(rates.flops) + 14, "other operations", 'text-anchor="end"'))
     for x, y, share, name in points:
         found.append(
@@ -294,10 +294,10 @@ def _roofline(compiled: CompiledFacts, rates: Rates, whole: tuple[float, float] 
             f'<circle cx="{across(whole[0]):.1f}" cy="{up(whole[1]):.1f}" r="9" fill="none" stroke="{_WHOLE}" '
             f'stroke-width="3"><title>the whole call, measured</title></circle>'
         )
-    found.append(words(_WIDTH / 2, _HEIGHT - 12, "operations for each byte", 'text-anchor="middle"'))
+    found.append(words(_WIDTH / 2, _HEIGHT - 12, "operations per byte", 'text-anchor="middle"'))
     middle = _HEIGHT / 2
     found.append(
-        words(14, middle, "operations in a second", f'transform="rotate(-90 14 {middle})" text-anchor="middle"')
+        words(14, middle, "operations per second", f'transform="rotate(-90 14 {middle})" text-anchor="middle"')
     )
     return "\n".join([*found, "</svg>"])
 
@@ -360,7 +360,7 @@ _FIGURES: tuple[tuple[str, Callable[[Report], float | None], Callable[[float], s
     ("equations", lambda r: r.program.equations, short),
     ("compiled operations", lambda r: len(r.compiled.kernels), short),
     ("operations", lambda r: r.cost.flops, short),
-    ("of exp and the like", lambda r: r.cost.transcendentals, short),
+    ("transcendental", lambda r: r.cost.transcendentals, short),
     ("read and written", lambda r: r.cost.bytes_accessed, human),
     ("temporaries", lambda r: None if r.compiled.memory is None else r.compiled.memory.temporaries, human),
     ("memory", lambda r: None if r.compiled.memory is None else r.compiled.memory.total, human),

@@ -73,27 +73,27 @@ def _static_fields(value: Any) -> Iterator[tuple[str, str]]:
 def _change(was: str, now: str) -> str:
     """Returns what changed; a function that is made anew has another number each time, which says nothing."""
     old, new = (text.partition(", number ")[0] if text.startswith("function `") else text for text in (was, now))
-    return f"{old} -> another one, which was made anew" if old == new else f"{old} -> {new}"
+    return f"{old} -> a new object with the same name" if old == new else f"{old} -> {new}"
 
 
 def _cure(change: str) -> str:
     """Returns what to do about a change."""
-    if "made anew" in change:
-        return "make the function once, outside of what is called, and pass what it closes over as an argument"
+    if "a new object" in change:
+        return "create the function once, outside of the call, and pass the values it closes over as arguments"
     if "weakly typed" in change:
-        return "pass `jnp.asarray(x, dtype)` with a dtype that is written out, each time"
-    if change.startswith("no argument"):
-        return "set what changes programs once, at the start"
+        return "pass `jnp.asarray(x, dtype)` with an explicit dtype each time"
+    if change.startswith("not an argument"):
+        return "set such settings once, at the start"
     if change.startswith("structure"):
-        return "pass trees of one structure, with arrays where there may be none"
+        return "always pass the same tree structure, with arrays instead of None"
     before, _, after = change.partition(": ")[2].partition(" -> ")
     if re.match(r"-?[\d.]+(e-?\d+)?$", before) and re.match(r"-?[\d.]+(e-?\d+)?$", after):
-        return "a Python number is part of the program: pass one that changes as an array, `jnp.asarray(x)`"
+        return "a Python number is part of the program: pass a changing number as an array, `jnp.asarray(x)`"
     if "[" in before and "[" in after and before.partition("[")[0] == after.partition("[")[0]:
-        return "give arrays one shape, as by padding to a few sizes, or `jax.vmap` over what is there"
+        return "use arrays of equal shape, for example padded to a few sizes, or `jax.vmap` over the items"
     if "[" in before and "[" in after:
-        return "give arrays one dtype, by `astype` before the call"
-    return "pass what changes as an array; what is not an array is part of the program"
+        return "use one dtype, with `astype` before the call"
+    return "pass changing values as arrays; other values are part of the program"
 
 
 class Retraces:
@@ -158,7 +158,9 @@ class Retraces:
         if not found and old_tree != new_tree:
             found.append(f"structure or static field: {old_tree} -> {new_tree}")
         if not found:
-            found.append("no argument: a setting of JAX, a cleared cache, or a static value that equals only itself")
+            found.append(
+                "not an argument: a setting of JAX, a cleared cache, or a static value that equals only itself"
+            )
         return found
 
 

@@ -136,7 +136,7 @@ def _devices(parts: Mapping[Any, Any], shape: tuple[int, ...]) -> np.ndarray:
 
 def _drawn(cells: np.ndarray) -> Iterator[str]:
     if cells.ndim > 2:
-        yield f"  {' x '.join(map(str, cells.shape))} parts, of which the first along all axes but two:"
+        yield f"  {' x '.join(map(str, cells.shape))} parts; shown are the first along all axes but two:"
         cells = cells.reshape(-1, *cells.shape[-2:])[0]
     rows = cells.reshape(1, -1) if cells.ndim == 1 else cells
     few = [row[:_MOST] for row in rows[:_MOST]]

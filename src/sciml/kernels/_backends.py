@@ -68,7 +68,7 @@ def kernel_for(request: KernelRequest, trial: Callable[[], Trial]) -> tuple[str 
     if not isinstance(impl, str):
         return None, f"{impl.name!r} is another kind of kernel"
     if impl == "xla":
-        return None, "`impl='xla'` asks for it"
+        return None, "`impl='xla'` requests it"
     if impl == "auto":
         if platform not in KERNEL_OF:
             return None, f"there is no kernel for {platform!r}"
@@ -77,11 +77,11 @@ def kernel_for(request: KernelRequest, trial: Callable[[], Trial]) -> tuple[str 
     if impl == "pallas":
         if platform not in KERNEL_OF and not request.interpret:
             raise ValueError(
-                f"`impl='pallas'` needs a GPU or a TPU, but JAX runs on {platform!r} here: with `interpret=True` "
-                "beside it JAX's interpreter runs the kernel on any machine."
+                f"`impl='pallas'` requires a GPU or a TPU, but JAX runs on {platform!r} here. Add `interpret=True` "
+                "to run the kernel in JAX's interpreter on any machine."
             )
         impl = KERNEL_OF.get(platform, "mosaic_gpu")
-    return impl, f"`{request}` asks for it"
+    return impl, f"`{request}` requests it"
 
 
 def check_interpreter(operands: Any) -> None:
@@ -92,9 +92,9 @@ def check_interpreter(operands: Any) -> None:
     """
     if vma_of(operands):
         raise ValueError(
-            "a kernel cannot be interpreted where `jax.shard_map` checks what varies over devices, as it does in "
-            "`Domain.run`: to interpret it there, call `jax.shard_map(..., check_vma=False)`. `impl='xla'` and "
-            "kernels that are compiled pass the checks."
+            "a kernel cannot be interpreted inside `jax.shard_map` with `check_vma=True`, which `Domain.run` uses. "
+            "Call `jax.shard_map(..., check_vma=False)` to interpret it; `impl='xla'` and compiled kernels support "
+            "the checks."
         )
 
 
@@ -107,4 +107,4 @@ def log_refused(what: str, request: KernelRequest, reason: str) -> None:
 @functools.cache
 def log_once(what: str, reason: str, level: int) -> None:
     """Says once why something runs without a kernel."""
-    _LOG.log(level, "%s runs by XLA, without a kernel: %s", what, reason)
+    _LOG.log(level, "%s runs with XLA, without a kernel: %s", what, reason)

@@ -70,7 +70,7 @@ def store(path: pathlib.Path, section: str, key: str, entry: dict[str, Any]) -> 
             pathlib.Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        _LOG.warning("what was measured is not kept, because %s cannot be written: %s", path, error)
+        _LOG.warning("measurements are not saved, because %s cannot be written: %s", path, error)
         return False
     return True
 
@@ -78,7 +78,7 @@ def store(path: pathlib.Path, section: str, key: str, entry: dict[str, Any]) -> 
 @functools.cache
 def warn_unused(path: pathlib.Path, reason: str) -> None:
     """Says once that what a file holds is not used."""
-    _LOG.warning("what is in %s on kernels is not used: %s", path, reason)
+    _LOG.warning("the kernel measurements in %s are not used: %s", path, reason)
 
 
 @functools.lru_cache(maxsize=8)
@@ -100,8 +100,8 @@ def _sections_in(text: str) -> dict[str, dict[str, Any]]:
     """
     whole = json.loads(text)
     if not isinstance(whole, dict) or whole.get("format") != _FORMAT:
-        raise ValueError(f"it is no file of format {_FORMAT}")
+        raise ValueError(f"it is not a file of format {_FORMAT}")
     sections = {name: whole[name] for name in _SECTIONS if name in whole}
     if "plans" not in sections or not all(isinstance(x, dict) for x in sections.values()):
-        raise ValueError(f"it is no file of format {_FORMAT}")
+        raise ValueError(f"it is not a file of format {_FORMAT}")
     return sections

@@ -80,7 +80,7 @@ class Verdict(NamedTuple):
     speedup: float
 
     def __str__(self) -> str:
-        return f"{self.kernel} for {self.what}: {'taken' if self.taken else 'not taken'}, {self.reason}"
+        return f"{self.kernel} for {self.what}: {'used' if self.taken else 'not used'}, {self.reason}"
 
 
 def verdict_of(kernel: str, trial: Trial) -> Verdict:
@@ -94,7 +94,7 @@ def verdict_of(kernel: str, trial: Trial) -> Verdict:
         return _KNOWN.setdefault(key, _kept(key) or _tried_and_kept(key, kernel, trial))
 
 
-_ASK = "several processes have to agree on it: call `sciml.kernels.qualify()` in each of them first"
+_ASK = "several processes must agree on it: call `sciml.kernels.qualify()` in each of them first"
 
 
 def qualified(kernel: str, trial: Trial, again: bool) -> Verdict:
@@ -108,7 +108,7 @@ def qualified(kernel: str, trial: Trial, again: bool) -> Verdict:
 
             taken = bool(np.all(multihost_utils.process_allgather(np.asarray(found.taken))))
             if found.taken and not taken:
-                found = found._replace(taken=False, reason="another process does not take it")
+                found = found._replace(taken=False, reason="another process does not use it")
         _KNOWN[key] = found
         return found
 
@@ -161,9 +161,7 @@ def _tried(kernel: str, trial: Trial) -> Verdict:
             differs = max(map(_difference, found, expected))
             error = max(error, differs)
             if not differs <= case.tolerance:
-                return verdict(
-                    False, f"it differs from XLA by {differs:.1e}, where {case.tolerance:.1e} is right,", error
-                )
+                return verdict(False, f"it differs from XLA by {differs:.1e}, more than {case.tolerance:.1e},", error)
             if case.timed:
                 by_kernel, by_xla = _times(runs, case.args)
                 speedup = by_xla / by_kernel

@@ -16,9 +16,9 @@ def check_axes(y: Array, laplacian: Laplacian, lead: int = 0) -> None:
         NotForKernelsError: If it has more, or if they are not.
     """
     if not alike(laplacian.boundary):
-        raise NotForKernelsError("cells of the grid differ, or lie in a body")
+        raise NotForKernelsError("the grid is not uniform, or contains a body")
     if y.ndim != laplacian.grid.ndim + lead:
-        raise NotForKernelsError(f"the state has {y.ndim} axes, more than the grid and its fields")
+        raise NotForKernelsError(f"the state has {y.ndim} axes, more than the grid and its fields have")
 
 
 def as_inputs(name: str, value: Array) -> tuple[Array | None, dict[str, Array]]:

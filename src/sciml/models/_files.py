@@ -54,7 +54,7 @@ def save(path: str | os.PathLike, model: PyTree, hyperparameters: Mapping[str, A
         head = json.dumps(dict(format=_FORMAT, **_described(model), hyperparameters=known))
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"`save(hyperparameters=...)` must be what JSON holds, numbers, strings, lists and dictionaries: {error}."
+            f"`save(hyperparameters=...)` must be JSON data (numbers, strings, lists and dictionaries): {error}."
         ) from None
 
     def fill(file: IO[bytes]) -> None:
@@ -91,13 +91,13 @@ def load(path: str | os.PathLike, like: Callable[..., Any] | PyTree) -> Any:
         head = _head(file.readline(), path)
         mine = "`like`"
         if isinstance(like, type) or (callable(like) and not isinstance(like, eqx.Module)):
-            mine = f"the model that the hyperparameters in the file, {head['hyperparameters']}, make"
+            mine = f"the model built from the hyperparameters in the file, {head['hyperparameters']}"
             like = _made(like, head["hyperparameters"], path)
         _check_same(head, _described(like), path, mine)
         try:
             return eqx.tree_deserialise_leaves(file, like)
         except (RuntimeError, EOFError, ValueError, OSError) as error:
-            raise ValueError(f"{str(path)!r} is damaged or was cut short: {error}") from error
+            raise ValueError(f"{str(path)!r} is damaged or truncated: {error}") from error
 
 
 def _head(line: bytes, path: Any) -> dict[str, Any]:
@@ -106,15 +106,15 @@ def _head(line: bytes, path: Any) -> dict[str, Any]:
     except ValueError:
         head = None
     if not isinstance(head, dict) or head.get("format") != _FORMAT:
-        raise ValueError(f"{str(path)!r} holds no model that `sciml.models.save` wrote.")
+        raise ValueError(f"{str(path)!r} does not contain a model written by `sciml.models.save`.")
     return head
 
 
 def _made(make: Callable[..., Any], hyperparameters: Any, path: Any) -> Any:
     if hyperparameters is None:
         raise ValueError(
-            f"{str(path)!r} holds no hyperparameters to make a model of: give `load` a model of the same structure, or "
-            "`save` the hyperparameters."
+            f"{str(path)!r} contains no hyperparameters to build a model from. Pass a model of the same structure to "
+            "`load`, or `save` the hyperparameters."
         )
     takes_key = "key" in inspect.signature(make).parameters and "key" not in hyperparameters
     extra = dict(key=jax.random.key(0)) if takes_key else {}
@@ -180,13 +180,14 @@ def _check_same(file: dict[str, Any], like: dict[str, Any], path: Any, mine: str
                 continue
             if name not in here or name not in there:
                 owner = "the file" if name in there else mine
-                problem = f"{owner} alone has a {what} `{name}`, {(there | here)[name]}"
+                problem = f"only {owner} has a {what} `{name}`, {(there | here)[name]}"
             else:
                 problem = f"`{name}` is {there[name]} in the file and {here[name]} in {mine}"
             shapes = [str(x.get(name)).partition("[")[2] for x in (there, here)]
             advice = ""
             if shapes[0] and shapes[0] == shapes[1]:
                 advice = (
-                    " Read it in the precision it was written in (`jax_enable_x64`), or cast `like` (`with_dtype`)."
+                    " Load it in the precision in which it was written (`jax_enable_x64`), or cast `like` "
+                    "(`with_dtype`)."
                 )
-            raise ValueError(f"{str(path)!r} holds a model of another structure: {problem}.{advice}")
+            raise ValueError(f"{str(path)!r} contains a model of another structure: {problem}.{advice}")

@@ -134,8 +134,8 @@ def _off_other_meshes(tree: PyTree, mesh: Any) -> PyTree:
             return x
         if not concrete(x):
             raise ValueError(
-                f"`ensemble`: an array of shape {x.shape} is sharded on a mesh with explicit axes, {jax.typeof(x)}, on "
-                "which `jax.vmap` runs its members where they are: use that, or give `ensemble` an array on no mesh."
+                f"`ensemble`: an array of shape {x.shape} is sharded on a mesh with explicit axes, {jax.typeof(x)}. "
+                "Use `jax.vmap`, which runs the members where they are, or pass an array that is not on a mesh."
             )
         return jax.device_put(x, jax.devices()[0] if devices is None else NamedSharding(mesh, PartitionSpec()))
 

@@ -48,13 +48,13 @@ def initialize(
         if "before any JAX" not in str(error):
             raise
         raise RuntimeError(
-            "`initialize` must be called before JAX uses a device: move it to the top of the script, before any array "
-            "is made and before `jax.devices()`."
+            "`initialize` must be called before JAX uses a device. Move it to the top of the script, before any array "
+            "is created and before `jax.devices()`."
         ) from error
     except ValueError as error:
         if all(x is None for x in given):
             return  # JAX found no job to join
         raise ValueError(
             f"`initialize`: got coordinator_address={coordinator_address!r}, num_processes={num_processes!r} and "
-            f"process_id={process_id!r}, and JAX says: {error} Give all three, or none under SLURM or Open MPI."
+            f"process_id={process_id!r}, and JAX raised: {error} Pass all three, or none under SLURM or Open MPI."
         ) from error

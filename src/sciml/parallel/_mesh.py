@@ -48,12 +48,12 @@ def mesh(*, member: int = -1, devices: Sequence[Any] | np.ndarray | None = None,
     if grid.size == 0:
         raise ValueError("`mesh` got no devices. Leave `devices` out to use all of `jax.devices()`.")
     if len(set(grid)) != grid.size:
-        raise ValueError("`mesh` got the same device twice in `devices`; each may appear once.")
+        raise ValueError("`mesh` got the same device twice in `devices`, but each may appear only once.")
     free = [name for name, size in sizes.items() if size == -1]
     known = math.prod(size for size in sizes.values() if size != -1)
     asked = ", ".join(f"{name}={size}" for name, size in sizes.items())
     if len(free) > 1:
-        raise ValueError(f"`mesh({asked})`: at most one axis may be -1 (all the rest), got {len(free)}.")
+        raise ValueError(f"`mesh({asked})`: at most one axis may be -1 (all remaining devices), got {len(free)}.")
     if free:
         if grid.size % known:
             raise ValueError(
@@ -63,8 +63,8 @@ def mesh(*, member: int = -1, devices: Sequence[Any] | np.ndarray | None = None,
         sizes[free[0]] = grid.size // known
     elif known != grid.size:
         raise ValueError(
-            f"`mesh({asked})` needs {known} devices and got {grid.size}. "
-            f"Pass as many, such as `devices=jax.devices()[:{known}]`, or make one axis -1."
+            f"`mesh({asked})` requires {known} devices, but got {grid.size}. "
+            f"Pass that number, such as `devices=jax.devices()[:{known}]`, or set one axis to -1."
         )
     return Mesh(grid.reshape(tuple(sizes.values())), tuple(sizes))
 
@@ -77,7 +77,9 @@ def _size(name: str, size: Any) -> int:
     except TypeError:
         raise TypeError(f"`mesh`: the size of axis `{name}` must be an integer, got {size!r}.") from None
     if size == 0 or size < -1:
-        raise ValueError(f"`mesh`: the size of axis `{name}` must be positive, or -1 for all the rest, got {size}.")
+        raise ValueError(
+            f"`mesh`: the size of axis `{name}` must be positive, or -1 for all remaining devices, got {size}."
+        )
     return size
 
 
@@ -101,7 +103,8 @@ def choose_mesh(given: Mesh | AbstractMesh | None, *, where: str) -> Mesh | Abst
     if given is not None and dict(given.shape) != dict(ambient.shape):
         raise ValueError(
             f"`{where}`: `mesh` has axes {describe(given)}, but the mesh set by `jax.set_mesh` has "
-            f"{describe(ambient)}, and JAX allows no other inside it. Leave `mesh` out, or call outside of it."
+            f"{describe(ambient)}, and JAX does not allow another mesh inside it. Leave `mesh` out, or call outside of "
+            "it."
         )
     return ambient
 
@@ -112,7 +115,7 @@ def concrete_mesh(given: Mesh | None, *, where: str) -> Mesh:
     if isinstance(chosen, Mesh):
         return chosen
     if chosen is None:
-        raise ValueError(f"`{where}` runs from Python and cannot be called inside `jax.shard_map`; use `ensemble`.")
+        raise ValueError(f"`{where}` cannot be called inside `jax.shard_map`. Use `ensemble` there.")
     return jax.sharding.get_mesh()
 
 
@@ -138,7 +141,7 @@ def _require_member(chosen: Mesh | AbstractMesh, what: str, *, where: str) -> No
     if MEMBER not in chosen.axis_names:
         raise ValueError(
             f'`{where}`: {what} must have an axis named "{MEMBER}", got {describe(chosen)}. '
-            "Make it with `sciml.parallel.mesh`."
+            "Create it with `sciml.parallel.mesh`."
         )
 
 

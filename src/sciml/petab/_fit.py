@@ -242,11 +242,13 @@ def fit_problem(problem: Fitted, *, starts: int, key: Key | None, max_steps: int
     wrong = ~(np.asarray(upper) > np.asarray(lower)) | ~np.isfinite(np.asarray(lower)) | ~np.isfinite(np.asarray(upper))
     if wrong.any():
         name = problem.names[int(np.argmax(wrong))]
-        raise ValueError(f"`fit` needs finite bounds for every parameter, but those of `{name}` are not.")
+        raise ValueError(
+            f"`fit` requires finite bounds for every parameter, but the bounds of `{name}` are not finite."
+        )
     if starts == 1:
         drawn = problem.nominal[None]
     elif key is None:
-        raise ValueError(f"`fit(starts={starts})` draws starts, which needs `key`, such as `jax.random.key(0)`.")
+        raise ValueError(f"`fit(starts={starts})` draws random starts and requires `key=jax.random.key(0)`.")
     else:
         drawn = problem.draw(key, starts)
     drawn = jax.vmap(lambda x: jnp.clip(x, lower, upper))(drawn)
@@ -254,7 +256,7 @@ def fit_problem(problem: Fitted, *, starts: int, key: Key | None, max_steps: int
     found = _searched(problem, drawn, lower, upper, max_steps, default if rtol is None else float(rtol))
     tops = -np.asarray(found.value, np.float64)
     if not np.isfinite(tops).any():
-        raise ValueError("`fit`: no start has a likelihood: the simulations fail there.")
+        raise ValueError("`fit`: the simulations fail at every start, so the likelihood is not defined there.")
     order = np.argsort(-tops, kind="stable")
     xs = np.asarray(found.x)[order]
     parameters = problem.parameters(jnp.asarray(xs[0]))

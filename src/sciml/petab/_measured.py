@@ -64,7 +64,9 @@ def measured(tables: Tables, conditions: Conditions, pool: Pool) -> list[Measure
             found.append(_one(tables, conditions, pool, observable, np.array(rows)))
     known = set(tables.observables)
     if wrong := [m.observable for m in tables.measurements if m.observable not in known]:
-        raise ValueError(f"a measurement is of `{wrong[0]}`, which is no observable.{suggestion(wrong[0], known)}")
+        raise ValueError(
+            f"a measurement refers to `{wrong[0]}`, which is not an observable.{suggestion(wrong[0], known)}"
+        )
     return found
 
 
@@ -86,7 +88,7 @@ def _one(
             if other not in known and other not in own and other not in parameters:
                 names = [*known, *parameters]
                 raise ValueError(
-                    f"the {what} `{name}` has `{other}`, which is no part of model and parameters."
+                    f"the {what} `{name}` contains `{other}`, which is not part of the model or the parameters."
                     f"{suggestion(other, names)}"
                 )
     places = np.zeros((len(rows), len(own)), np.int64)
@@ -96,7 +98,7 @@ def _one(
             measurement = tables.measurements[row]
             values = measurement.parameters if kind == "observable" else measurement.noise
             if len(values) < int(number):
-                raise ValueError(f"a measurement of `{name}` gives no value for `{placeholder}`.")
+                raise ValueError(f"a measurement of `{name}` does not provide a value for `{placeholder}`.")
             places[i, j] = pool.place(values[int(number) - 1], f"`{placeholder}`")
     results: dict[str, Formula] = {"the prediction": ("*", prediction, 1.0), "the noise": ("*", noise, 1.0)}
     used = needed(results.values(), formulas)

@@ -76,7 +76,7 @@ def conditions_of(tables: Tables, model: SBMLModel, pool: Pool) -> Conditions:
         known = target in model.parameters or target in description.initial
         if not known and f"{target}(0)" not in model.parameters:
             raise ValueError(
-                f"the conditions set `{target}`, which is no constant and no state of the model `{model.name}`."
+                f"the conditions set `{target}`, which is neither a constant nor a state of the model `{model.name}`."
             )
     own = _own_starts(tables, description, pool)
     opened = [name for name in dict.fromkeys([*targets, *set_by_table]) if name in description.initial]

@@ -47,7 +47,8 @@ def log_prior_of(row: EstimatedParameter, x: Float[Array, ""]) -> Float[Array, "
     kind, numbers = row.prior
     if kind not in KINDS or len(numbers) != 2:
         raise ValueError(
-            f"the prior of `{row.name}` is `{kind}` with {len(numbers)} numbers; known are {', '.join(KINDS)}."
+            f"the prior of `{row.name}` is `{kind}` with {len(numbers)} numbers; supported priors are "
+            f"{', '.join(KINDS)}."
         )
     a, b = numbers
     on_scale = kind.startswith("parameterScale")

@@ -111,7 +111,7 @@ def simulations_of(tables: Tables, numbers: dict[str, int]) -> Simulations:
     for m in tables.measurements:
         for name in (m.condition, m.before):
             if name and name not in numbers:
-                raise ValueError(f"a measurement of `{m.observable}` is in `{name}`, which is no condition.")
+                raise ValueError(f"a measurement of `{m.observable}` refers to `{name}`, which is not a condition.")
         pairs.setdefault((m.before, m.condition), []).append(m.time)
     finite = [sorted({t for t in times if np.isfinite(t)}) for times in pairs.values()]
     if any(t < 0 for times in finite for t in times):

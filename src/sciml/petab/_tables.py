@@ -104,16 +104,16 @@ def read_tables(path: str | os.PathLike) -> Tables:
         import petab.v1 as petab
     except ImportError as error:
         raise ImportError(
-            "PEtab is read by petab, which needs Python 3.12 or newer: `pip install 'sciml-jax[sbml]'`."
+            "reading PEtab requires petab, which needs Python 3.12 or newer: `pip install 'sciml-jax[sbml]'`."
         ) from error
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {str(path)!r}.")
     version = str(_yaml(path).get("format_version", "1"))
     if not version.startswith("1"):
-        raise ValueError(f"{path.name} is of version {version} of PEtab, but version 1 alone is read.")
+        raise ValueError(f"{path.name} uses PEtab version {version}, but only version 1 is supported.")
     problem = petab.Problem.from_yaml(path)
     if problem.model is None or problem.model.type_id != "sbml":
-        raise ValueError(f"{path.name}: the model must be in SBML.")
+        raise ValueError(f"{path.name}: only SBML models are supported.")
     return Tables(
         path.stem,
         problem.model.to_sbml_str(),
@@ -129,7 +129,7 @@ def _yaml(path: pathlib.Path) -> dict:
 
     found = yaml.safe_load(path.read_text())
     if not isinstance(found, dict):
-        raise ValueError(f"{path.name} is no problem of PEtab.")
+        raise ValueError(f"{path.name} is not a PEtab problem.")
     return found
 
 

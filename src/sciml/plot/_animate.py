@@ -73,7 +73,7 @@ def animate(
         writer = animation.PillowWriter(fps=fps)
     elif path.suffix == ".mp4":
         if not animation.FFMpegWriter.isAvailable():
-            raise RuntimeError("an `.mp4` needs ffmpeg, which is not installed; a path that ends with `.gif` does not.")
+            raise RuntimeError("an `.mp4` requires ffmpeg, which is not installed. Use a path that ends with `.gif`.")
         writer = animation.FFMpegWriter(fps=fps)
     else:
         raise ValueError(f"path must end with .gif or .mp4, got {path.name!r}.")

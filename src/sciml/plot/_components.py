@@ -65,7 +65,7 @@ def finite(values: Any) -> np.ndarray:
     """Real values in double precision, NaN where they are not finite."""
     values = np.asarray(values)
     if np.iscomplexobj(values):
-        raise ValueError(f"cannot draw complex values ({values.dtype}); draw their real part or modulus instead.")
+        raise ValueError(f"cannot draw complex values ({values.dtype}). Draw their real part or modulus instead.")
     values = values.astype(np.float64)
     return np.where(np.isfinite(values), values, np.nan)
 
@@ -79,8 +79,8 @@ def check_few(count: int, what: str) -> None:
     """Refuses what would be more lines than can be told apart."""
     if count > MOST:
         raise ValueError(
-            f"`{what}` draws at most {MOST} components, got {count}; choose some of them, or give the grid of a field "
-            "(`sol.plot(grid)`), or let `trajectory` draw all as an image."
+            f"`{what}` draws at most {MOST} components, got {count}. Select some of them, pass the grid of a field "
+            "(`sol.plot(grid)`), or use `trajectory`, which draws them as an image."
         )
 
 
@@ -118,8 +118,8 @@ def times_of(sol: Any) -> np.ndarray:
     ts = finite(sol.ts)
     if ts.ndim == 0 or ts.shape[-1] < 2:
         raise ValueError(
-            f"sol must hold at least two saved times to be drawn, got ts of shape {ts.shape}; "
-            "solve with saveat=jnp.linspace(t0, t1, 100), for instance."
+            f"sol must contain at least two saved times to be drawn, got ts of shape {ts.shape}. "
+            "Solve with saveat=jnp.linspace(t0, t1, 100), for example."
         )
     return ts
 
@@ -210,13 +210,13 @@ def read_fields(
     if grid.ndim not in ndim:
         dimensions = " or ".join(map(str, ndim))
         raise ValueError(
-            f"grid must have {dimensions} axes for this picture, got {grid}: `space_time` draws one-dimensional "
-            "solutions, `frames` two-dimensional ones, `slices` three-dimensional ones."
+            f"grid must have {dimensions} axes for this picture, got {grid}. Use `space_time` for one-dimensional "
+            "solutions, `frames` for two-dimensional and `slices` for three-dimensional ones."
         )
     if np.ndim(sol.status):
         raise ValueError(
-            f"sol must be one solution, got a batch of shape {np.shape(sol.status)}; "
-            "draw one member: `jax.tree.map(lambda leaf: leaf[0], sol)`."
+            f"sol must be one solution, got a batch of shape {np.shape(sol.status)}. "
+            "Draw one member: `jax.tree.map(lambda leaf: leaf[0], sol)`."
         )
     ts = np.asarray(sol.ts, np.float64)
     ys = sol.ys if of is None else _each_time(of, sol.ys, ts.size)
@@ -246,8 +246,8 @@ def _components(ys: Any, shape: tuple[int, ...]) -> list[Component]:
         if np.shape(leaf)[1:][-len(shape) :] != shape:
             raise ValueError(
                 f"the fields must end with the axes {shape} of the grid, got a leaf of shape {np.shape(leaf)} with the "
-                "times first. Where unknowns are at nodes, say so with `at`; a state that is more than fields is "
-                "made into one by `of`, such as `of=lambda y: y[0]`."
+                "times first. If unknowns are at nodes, set `at`; if the state contains more than fields, select the "
+                "field with `of`, such as `of=lambda y: y[0]`."
             )
         name = jax.tree_util.keystr(path, simple=True, separator=".") or "u"
         lead = np.shape(leaf)[1 : np.ndim(leaf) - len(shape)]

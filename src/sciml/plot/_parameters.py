@@ -13,7 +13,7 @@ def _axis(values: Any, argument: str) -> np.ndarray:
     found = np.asarray(values, np.float64)
     steps = np.diff(found) if found.ndim == 1 else np.zeros(1)
     if found.ndim != 1 or not (np.all(steps > 0) or np.all(steps < 0)):
-        raise ValueError(f"{argument} must be one-dimensional and go one way, got shape {found.shape}.")
+        raise ValueError(f"{argument} must be one-dimensional and strictly monotonic, got shape {found.shape}.")
     return found
 
 
@@ -78,7 +78,7 @@ def surface(
     if log:
         hidden |= ~(np.where(hidden, 0.0, values) > 0)
     if hidden.all():
-        raise ValueError(f"values must hold something {'positive and ' if log else ''}finite to draw, got none.")
+        raise ValueError(f"values must contain {'positive and ' if log else ''}finite numbers to draw, but have none.")
     shown = np.ma.masked_array(values, hidden)
     pyplot()
     from matplotlib.colors import LogNorm, Normalize
@@ -88,7 +88,7 @@ def surface(
     colours = colours_between(shown.compressed(), cmap or "viridis", vmin, vmax)
     low, high = colours.options["vmin"], colours.options["vmax"]
     if log and not low > 0:
-        raise ValueError(f"vmin must be positive where the colours are logarithmic, got {vmin}.")
+        raise ValueError(f"vmin must be positive for logarithmic colours, got {vmin}.")
     norm = LogNorm(low, high if high > low else 2 * low) if log else Normalize(low, high)
     picture = ax.pcolormesh(x, y, shown.T, cmap=colours.options["cmap"], norm=norm, shading="nearest", rasterized=True)
     colours.bar(ax.figure, picture, ax, labels[2])
@@ -227,7 +227,7 @@ def waterfall(
     losses = np.asarray(losses, float).reshape(-1)
     found = np.sort(losses[np.isfinite(losses)])
     if not found.size:
-        raise ValueError("`losses` must have one that is finite at least.")
+        raise ValueError("`losses` must contain at least one finite value.")
     if not within > 0:
         raise ValueError(f"`within` must be positive, but is {within!r}.")
     ax = new_axes(ax)

@@ -65,7 +65,7 @@ def field(
     count = len(fields.components)
     if ax is not None and (grid.ndim == 3 or (grid.ndim == 2 and count > 1)):
         pictures = 3 * count if grid.ndim == 3 else count
-        raise ValueError(f"ax holds one picture, but the field has {pictures}; leave it out, or draw one component.")
+        raise ValueError(f"ax holds one picture, but the field has {pictures}. Leave it out, or draw one component.")
     if grid.ndim == 3:
         return draw_planes(fields, 0, grid, through, title, cmap=cmap, vmin=vmin, vmax=vmax)
     if grid.ndim == 1:
@@ -338,7 +338,7 @@ def space_time(
     """
     fields = read_fields(sol, grid, of, at, (1,), labels)
     if fields.ts.size < 2:
-        raise ValueError("sol must hold at least two saved times to be drawn over time, got one; pass `saveat`.")
+        raise ValueError("sol must contain at least two saved times to be drawn over time, got one. Pass `saveat`.")
     count = len(fields.components)
     figure, axes = pyplot().subplots(
         1, count, sharex=True, sharey=True, squeeze=False, layout="constrained", figsize=(1.6 + 4.2 * count, 4.0)

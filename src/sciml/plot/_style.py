@@ -15,7 +15,7 @@ def pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise ImportError('sciml.plot needs Matplotlib, which is missing: pip install "sciml-jax[plot]"') from error
+        raise ImportError('sciml.plot requires Matplotlib, which is missing: pip install "sciml-jax[plot]"') from error
     return plt
 
 
@@ -54,7 +54,7 @@ def limit_lines(ax: Any, vmin: Any, vmax: Any) -> None:
     """Limits of the axis of lines, which all share."""
     for name, limit in (("vmin", vmin), ("vmax", vmax)):
         if limit is not None and np.ndim(limit):
-            raise ValueError(f"{name} must be one number where lines share an axis, got {limit}.")
+            raise ValueError(f"{name} must be one number if lines share an axis, got {limit}.")
     if vmin is not None or vmax is not None:
         ax.set_ylim(vmin, vmax)
 
@@ -100,7 +100,7 @@ def each_limit(limit: Any, count: int, name: str) -> list[float | None]:
 def _colours(values: np.ndarray, cmap: Any, vmin: float | None, vmax: float | None) -> Colours:
     finite = values[np.isfinite(values)]
     if not finite.size:
-        raise ValueError("the field must hold something finite to draw, got none.")
+        raise ValueError("the field must contain finite values to draw, but has none.")
     low, high = float(finite.min()), float(finite.max())
     if vmin is None and vmax is None and low < 0 < high and min(-low, high) > 0.05 * max(-low, high):
         vmax = max(-low, high)

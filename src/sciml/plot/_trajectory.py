@@ -203,8 +203,8 @@ def image(sol: Any, ax: Any, labels: Any, members: Any, cmap: Any, vmin: Any, vm
     ts = times.reshape(-1, lead[-1])
     if not bool(np.all(ts[:1] == ts)):
         raise ValueError(
-            "a batch of so many components is drawn where its members share their saved times, and these do not; "
-            "draw one member: `jax.tree.map(lambda leaf: leaf[0], sol)`."
+            "a batch with this many components can only be drawn if its members share their saved times, but these do "
+            "not. Draw one member: `jax.tree.map(lambda leaf: leaf[0], sol)`."
         )
     leaves = [
         (jax.tree_util.keystr(path, simple=True, separator=".") or "y", leaf)
@@ -233,7 +233,9 @@ def _label(labels: str | Sequence[str] | None, names: list[str], members: int) -
     if labels is not None:
         labels = [labels] if isinstance(labels, str) else labels
         if len(labels) != 1:
-            raise ValueError(f"labels must be one name where more than {MOST} components are an image, got {labels}.")
+            raise ValueError(
+                f"labels must be one name if more than {MOST} components are drawn as an image, got {labels}."
+            )
         names = [str(labels[0])]
     found = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
     return found if members == 1 else f"{found} (median of {members} members)"
@@ -369,5 +371,5 @@ def say_failed(ax: Any, failed: np.ndarray, batched: bool) -> None:
     """Name the failures above the axes."""
     number, count = int(failed.sum()), len(failed)
     if number:
-        text = f"{number} of {count} members failed" if batched else "failed where what is drawn ends"
+        text = f"{number} of {count} members failed" if batched else "failed at the end of the curve"
         ax.set_title(text, loc="right", fontsize="small", color="0.3")

@@ -151,7 +151,7 @@ def _read(
     any_array = object()
     counts = checkpoints.get(number, {"frames": any_array, "leaves": any_array, "origin": any_array})
     if not np.array_equal(counts["origin"], origin):
-        raise StoreError(f"Checkpoint {number} in {checkpoints} is of another run. Give another path.")
+        raise StoreError(f"Checkpoint {number} in {checkpoints} belongs to another run. Use another path.")
     leaves = [str(i) for i in range(int(counts["leaves"]))]
     wanted = {"carried": payload(like, None), "pending": dict.fromkeys(leaves, any_array)}
     if members is not None:
@@ -386,7 +386,7 @@ def drive(
             time_is_up = in_flight is not None and now - began >= segment.stops.seconds
             time_is_up, due, broken = hosts.agree(time_is_up, now - saved >= checkpoint_every, writer.failed)
             if broken and not hosts.leads:
-                raise StoreError("Process 0, which writes the frames, could not; its error says why.")
+                raise StoreError("Process 0 failed to write the frames. See the error of that process.")
             # the device works on the next segment while the host reads the last, so that it does not wait for the
             # host; if the last one was the end, what is launched here is dropped
             launched = None if time_is_up else _launch(segment, active_members, hosts)
@@ -483,7 +483,7 @@ def _reason(segment: AbstractSegment, finished: bool, info: Info) -> str:
     status, cause = info.status, info.cause
     place = f"{segment.clock} = {float(segment.time_at(np.asarray(np.min(info.elapsed)))):.6g}"
     if not finished:
-        return f"the wall time of {segment.stops.seconds:g} s was used up at {place}; call again to go on"
+        return f"the wall time of {segment.stops.seconds:g} s was used up at {place}; call again to continue"
     if status.ndim == 0:
         if status == Status.event:
             return f"ended by an event at {place}"
@@ -505,7 +505,7 @@ def _reason(segment: AbstractSegment, finished: bool, info: Info) -> str:
         for n in np.unique(cause[stopped])
     ]
     counts += [(f"reached {segment.end}", int(np.sum((status == 0) & (cause == 0))))]
-    return f"of {status.size} members " + ", ".join(f"{n} {what}" for what, n in counts if n)
+    return f"{status.size} members: " + ", ".join(f"{n} {what}" for what, n in counts if n)
 
 
 def execute(
@@ -542,19 +542,21 @@ def execute(
         throw: Whether to raise an error at the end.
     """
     if not checkpoint_every >= 0:
-        raise ValueError(f"`checkpoint_every` must be a number of seconds, not negative, but is {checkpoint_every}.")
+        raise ValueError(f"`checkpoint_every` must be a nonnegative number of seconds, but is {checkpoint_every}.")
     hosts = hosts_of(start)
     if hosts.several and inputs.members is not None:
         raise ValueError(
-            f"`{name}` with `in_axes` runs within one process, but the arrays of these members span several. Members "
-            "are independent: let every process run its own, on `jax.local_devices()`."
+            f"`{name}` with `in_axes` runs in one process, but the arrays of these members span several processes. "
+            "Members are independent: let every process run its own members on `jax.local_devices()`."
         )
     start = settle(start)
     frame = frame_of(segment, inputs, start)
     block = frames_per_block(frame)
     store, checkpoints = _stores(store, checkpoints)
     if hosts.several and store.spans_hosts:
-        raise ValueError(f"`store`: one process writes frames: give a folder. {store} is for `checkpoints`.")
+        raise ValueError(
+            f"`store` must be a folder, because one process writes all frames. Use {store} for `checkpoints`."
+        )
     on_disk = not isinstance(store, MemoryStore)
     check_names({"values": frame, "carried": start if on_disk else None})
     point, origin, over = None, None, False
@@ -580,9 +582,9 @@ def execute(
                 _lock(locks, store, checkpoints)
             if point is None and checkpoints is None and store.numbers():
                 warn(
-                    f"`{name}`: {store} holds frames of this run, but it is no folder and there are no `checkpoints=`, "
-                    "so that the run starts again. Give `checkpoints=sciml.stores.NpzStore(path)` to go on after a "
-                    "crash.",
+                    f"`{name}`: {store} contains frames of this run, but it is not a folder and there are no "
+                    "`checkpoints=`, so the run starts again. Pass `checkpoints=sciml.stores.NpzStore(path)` to "
+                    "resume after a crash.",
                 )
         if point is None:
             point = ResumePoint(0, start, None, 0, None)
@@ -608,7 +610,7 @@ def execute(
                     )
                 except KeyboardInterrupt as stop:
                     if on_disk and checkpoints is not None and checkpoints.numbers():
-                        stop.add_note(f"`{name}`: the run so far is in {store}; the same call goes on from there.")
+                        stop.add_note(f"`{name}`: the run so far is in {store}; the same call resumes from there.")
                     raise
             count = writer.frames
         frames = Frames(store, count, block, frame, origin)

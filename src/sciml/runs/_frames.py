@@ -40,7 +40,7 @@ class Frames:
             return self._some(np.arange(self._count)[list(at)])
         i = operator.index(at)
         if not -self._count <= i < self._count:
-            raise IndexError(f"this run has {self._count} frames, so there is no frame {i}.")
+            raise IndexError(f"frame {i} does not exist: this run has {self._count} frames.")
         number, place = divmod(i % self._count, self.block)
         return jax.tree.map(lambda x: x[place], self._read(number))
 
@@ -77,7 +77,7 @@ class Frames:
 
     def _check(self, number: int, found: dict[str, Any]) -> None:
         if self._origin is not None and not np.all(found["origin"] == self._origin):
-            raise StoreError(f"Block {number} of {self._store} is of another run, which writes to the same place.")
+            raise StoreError(f"Block {number} of {self._store} belongs to another run, which writes to the same store.")
 
 
 class _Any:

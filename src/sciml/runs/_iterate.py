@@ -215,7 +215,7 @@ def iterate(
     _check_step(step, state, key)
     stops = read_stops(stop, every is not None, form="stop(state)")
     if any(isinstance(one, SteadyState) for one in stops.traced):
-        raise TypeError("`iterate`: `SteadyState` is for vector fields. Give a function `stop(state) -> bool`.")
+        raise TypeError("`iterate`: `SteadyState` requires a vector field. Pass a function `stop(state) -> bool`.")
     saved = np.zeros(0, np.int64) if every is None else np.arange(0, n_steps + 1, every)
     size = sum(x.nbytes for x in jax.tree.leaves(state))
     slots, most = sizes_of(size, len(saved))
@@ -252,12 +252,12 @@ def _is_key(x: Any) -> bool:
 def _check_state(state: PyTree) -> PyTree:
     leaves = jax.tree_util.tree_leaves_with_path(state)
     if not leaves:
-        raise ValueError("`iterate`: `state` holds no array.")
+        raise ValueError("`iterate`: `state` contains no array.")
     for path, x in leaves:
         if not isinstance(x, jax.Array | np.ndarray | np.generic | bool | int | float | complex):
             raise TypeError(
-                f"`iterate`: `state{jax.tree_util.keystr(path)}` must be an array, but is a {type(x).__name__}. What "
-                "does not change belongs to `step`."
+                f"`iterate`: `state{jax.tree_util.keystr(path)}` must be an array, but is a {type(x).__name__}. Move "
+                "constants into `step`."
             )
     return jax.tree.map(jnp.asarray, state)
 
@@ -266,14 +266,12 @@ def _check_step(step: Callable, state: PyTree, key: Any) -> None:
     found = jax.eval_shape(step, state) if key is None else jax.eval_shape(step, state, key)
     want, got = (jax.tree.structure(tree) for tree in (state, found))
     if want != got:
-        raise ValueError(
-            f"`iterate`: `step` must return what is like `state`, of structure {want}, but returned {got}."
-        )
+        raise ValueError(f"`iterate`: `step` must return the structure of `state`, {want}, but returned {got}.")
     for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(state), jax.tree.leaves(found), strict=True):
         if (x.shape, x.dtype) != (y.shape, y.dtype):
             raise ValueError(
-                f"`iterate`: `step` must return what is like `state`, but `state{jax.tree_util.keystr(path)}` is "
-                f"{x.dtype}{list(x.shape)} and becomes {y.dtype}{list(y.shape)}."
+                "`iterate`: `step` must return the shapes and dtypes of `state`, but "
+                f"`state{jax.tree_util.keystr(path)}` is {x.dtype}{list(x.shape)} and becomes {y.dtype}{list(y.shape)}."
             )
 
 
@@ -281,6 +279,6 @@ def _check_output(kept: PyTree) -> None:
     for path, x in jax.tree_util.tree_leaves_with_path(kept):
         if _is_key(x):
             raise TypeError(
-                f"`iterate`: a frame would hold the random key{jax.tree_util.keystr(path)}. Say with `output` what to "
-                "keep of a state."
+                f"`iterate`: a frame would contain the random key{jax.tree_util.keystr(path)}. Use `output` to select "
+                "the parts of the state to save."
             )

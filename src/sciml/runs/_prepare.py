@@ -37,8 +37,8 @@ def check_concrete(arrays: PyTree, *, where: str = "simulate", **times: Any) -> 
     """
     if not all(map(concrete, jax.tree.leaves((arrays, times)))):
         raise TypeError(
-            f"`{where}` runs from Python, not inside `jax.jit`, `jax.grad`, `jax.vmap` or another transformation."
-            + (" There use `solve`." if where == "simulate" else "")
+            f"`{where}` must be called from Python, not inside `jax.jit`, `jax.grad`, `jax.vmap` or another "
+            "transformation." + (" Use `solve` there." if where == "simulate" else "")
         )
 
 
@@ -56,8 +56,8 @@ def plan_of(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, Tim
     controller = request.stepsize_controller
     if controller is not None and type(controller) not in (diffrax.PIDController, diffrax.ConstantStepSize):
         raise ValueError(
-            f"`stepsize_controller={type(controller).__name__}(...)` cannot run in segments: take `rtol` and `atol`, "
-            "a `diffrax.PIDController`, or `dt`."
+            f"`stepsize_controller={type(controller).__name__}(...)` cannot run in segments. Use `rtol` and `atol`, a "
+            "`diffrax.PIDController`, or `dt`."
         )
     # any explicit method will do to read the rest
     plan, times, tolerances = make_plan(y0, request._replace(solver=diffrax.Tsit5()), interval)
@@ -78,11 +78,11 @@ def check_admissible(plan: Plan, y0: PyTree, one: PyTree, members: int | None) -
         return
     if bool(admissible.below(jax.tree.map(jnp.asarray, y0))):
         raise ValueError(
-            "`y0` has negative elements, which `positive` does not admit: start at zero or above, or leave them out of "
-            "`positive`, a PyTree of booleans like `y0`."
+            "`y0` has negative elements, which `positive` does not allow. Start at zero or above, or exclude them: "
+            "`positive` accepts a PyTree of booleans like `y0`."
         )
     if members is None and not bool(admissible.holds(one)):
-        raise ValueError("`domain(y0)` is False: the state at the start must be within `domain`, as all later ones.")
+        raise ValueError("`domain(y0)` is False, but the initial state must satisfy `domain` like all later states.")
 
 
 def saved_times(
@@ -95,9 +95,9 @@ def saved_times(
         TypeError: If they are no times.
     """
     if save_every is not None and saveat is not None:
-        raise ValueError("Give the times of the frames either as `save_every` or as `saveat`, not both.")
+        raise ValueError("Pass the times of the frames either as `save_every` or as `saveat`, not both.")
     if isinstance(saveat, diffrax.SaveAt):
-        raise TypeError("`saveat` must be an array of times; what to keep of a state is said by `output`.")
+        raise TypeError("`saveat` must be an array of times. Use `output` to select the parts of the state to save.")
     dtype = times.t0.dtype
     start, end = float(t0), float(t1)
     sign = 1.0 if end > start else -1.0
@@ -106,10 +106,10 @@ def saved_times(
         check_time(save_every, "save_every", dtype)
         every = float(save_every)
         if not every > 0:
-            raise ValueError(f"`save_every` must be positive, also backwards in time, but is {save_every}.")
+            raise ValueError(f"`save_every` must be positive, even backwards in time, but is {save_every}.")
         count = math.floor(abs(end - start) / every * (1 + 1e-12)) + 1
         if count > 2**31 - 2**16:
-            raise ValueError(f"`save_every`={every} asks for {count} frames, more than the run can count.")
+            raise ValueError(f"`save_every`={every} would save {count} frames, more than a run supports.")
         passed = np.minimum(np.arange(count) * every, abs(end - start))
         ts = start + sign * passed
         elapsed = np.minimum(passed.astype(dtype), span)

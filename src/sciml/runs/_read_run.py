@@ -40,14 +40,14 @@ def read_run(store: str | os.PathLike | AbstractStore) -> Run:
     store = store if isinstance(store, AbstractStore) else NpzStore(store)
     manifest = store.read_manifest()
     if manifest is None:
-        raise StoreError(f"{store} holds no run.")
+        raise StoreError(f"{store} does not contain a run.")
     check_kind(manifest, ("simulate", "iterate"), store)
     numbers = store.numbers()
     ts = [np.asarray(store.get(n, {"time": object()})["time"]) for n in numbers]
     times = np.concatenate(ts) if ts else np.zeros(0)
     found: dict[str, Any] = {
         "finished": False,
-        "reason": "no call of this run has ended yet",
+        "reason": "the run has not finished a call yet",
         "status": np.int32(0),
         "t_reached": np.float64(times[-1] if len(times) else np.nan),
         "accepted": np.int32(0),

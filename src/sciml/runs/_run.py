@@ -38,7 +38,7 @@ def to_dataset(
         from xarray.backends import BackendArray
         from xarray.core import indexing
     except ImportError as error:
-        raise ImportError("`to_xarray` needs xarray: `pip install 'sciml-jax[io]'`.") from error
+        raise ImportError("`to_xarray` requires xarray: `pip install 'sciml-jax[io]'`.") from error
 
     class Lazy(BackendArray):
         def __init__(self, leaf: Leaf):
@@ -170,7 +170,7 @@ class Run:
         pass
 
         if len(self) == 0:
-            raise ValueError("This run has no frames, so there is nothing to label. Give `save_every` or `saveat`.")
+            raise ValueError("This run has no frames. Pass `save_every` or `saveat` to save some.")
         names = [name_of(path) for path, _ in jax.tree_util.tree_leaves_with_path(self[0])]
         leaves = {"y" if n == "value" else n: self._frames.leaf(i) for i, n in enumerate(names)}
         return to_dataset(leaves, np.asarray(self.ts), self._members, self._space, {"reason": self.reason})

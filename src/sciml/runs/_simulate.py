@@ -124,7 +124,7 @@ def with_noise(
     found, plan = noisy_model(model, _one_of(key), plan, times, equal, events)
     if not _has_members(key):
         if in_axes is not None:
-            raise ValueError("Members need a `key` each, as `jax.random.split(key, members)` makes them.")
+            raise ValueError("Every member requires its own `key`: pass `jax.random.split(key, members)`.")
         return found, None, plan
     words = key.words if isinstance(key, BrownianPath) else jax.vmap(words_of)(jnp.asarray(key))
     axes = (None, None, None) if in_axes is None else in_axes
@@ -199,68 +199,71 @@ def simulate(
     progress: ProgressOption = True,
     throw: bool = True,
 ) -> Run:
-    r"""Solves an initial value problem that runs for long or whose solution is large, in segments.
+    """Solves a long initial value problem, or one whose solution is large, in segments.
 
-    The steps are those of `solve`. After each segment frames go to disk while the next segment runs, and now and then
-    a checkpoint of all that the run resumes from. After a crash the same call resumes from the last checkpoint, and
-    what it writes has the same bits as if nothing had happened. `simulate` runs from Python; for gradients, or
-    inside `jax.jit`, use `solve`.
+    The steps are the same as in `solve`. While a segment runs, the frames (saved states) of the previous one are
+    written to disk, and from time to time a checkpoint. After a crash, the same call resumes from the last checkpoint
+    with bitwise identical results. `simulate` must be called from Python; for gradients, or inside `jax.jit`, use
+    `solve`.
 
-    A state may be spread over the devices of several processes: `y0` as `sciml.parallel.Domain.split` makes it, the
-    same call in all of them, and a folder that all of them see. Process 0 writes what all then read.
+    A state may be spread over the devices of several processes: create `y0` with `sciml.parallel.Domain.split`, make
+    the same call in all processes, and use a folder that all of them can access. Process 0 writes, and all processes
+    read.
 
     Args:
         model: `f(t, y, args) -> dy/dt`, a module or a plain function of one member; or a `sciml.Stochastic`,
-            `sciml.Reactions` or `sciml.Delayed`, whose kept past is part of a checkpoint.
+            `sciml.Reactions` or `sciml.Delayed`, whose stored past is part of a checkpoint.
         y0: The initial state, a PyTree of floating-point or complex arrays.
         t0: The start time.
-        t1: The end time; before `t0` to go backwards.
-        args: What the model takes beside time and state, any PyTree.
-        key: For a model with noise, as for `solve`: a random key, or an array of them, one for each member.
+        t1: The end time; before `t0` to solve backwards in time.
+        args: The third argument of the model, any PyTree.
+        key: For a model with noise, as for `solve`: a random key, or an array of keys, one for each member.
+        dt: The size of fixed steps, as for `solve`. Members share it, so it must be stable for all of them.
         dt0: The size of the first step under error control, as for `solve`.
-        dt: The size of fixed steps, as for `solve`. Members share
-            it, so it is stable where it is for all of them.
-        cfl: The Courant number of steps that follow the fastest wave; as for `solve`.
-        rtol: Relative tolerance; as for `solve`.
-        atol: Absolute tolerance; as for `solve`.
-        solver: Any solver that `solve` takes, and by default the same. Those that `solve` leaves to diffrax run here in
-            sciml's loop.
-        stepsize_controller: A `diffrax.PIDController` in place of `rtol` and `atol`.
-        positive: What must not become negative, as for `solve`.
-        domain: Which states are admissible beside that, as for `solve`.
-        save_every: The time between two frames, positive; the first is at `t0`, and `t1` has one only if it is a
+        cfl: The Courant number of steps that follow the fastest wave, as for `solve`.
+        rtol: Relative tolerance, as for `solve`.
+        atol: Absolute tolerance, as for `solve`.
+        solver: The method, as for `solve`, with the same default. Methods that `solve` runs in diffrax's loop run in
+            sciml's loop here.
+        stepsize_controller: A `diffrax.PIDController` instead of `rtol` and `atol`.
+        positive: Elements that must stay nonnegative, as for `solve`.
+        domain: Further restrictions of admissible states, as for `solve`.
+        save_every: The time between two frames, positive. The first frame is at `t0`; `t1` has one only if it is a
             multiple. Without this and `saveat` there are no frames, and `Run.y` is the last state.
-        saveat: The times of the frames in place of `save_every`: an array within `[t0, t1]`, in the direction of time.
-        output: `output(t, y, args)`: what to keep of a state, computed on the device; by default the state.
-        in_axes: For an ensemble, which of `(model, y0, args)` have members in their arrays' first axis, as in
-            `jax.vmap`: `(None, 0, None)` for initial states, `(None, 0, 0)` for args too. A member that is done
-            leaves the loop, and when half have left, the others go on over fewer lanes.
-        stop: What ends a member before `t1`, checked at the saved times: a function `stop(t, y, args) -> bool`,
-            `sciml.runs.SteadyState()`, `sciml.runs.WallTime(seconds)`, or several in a list. NaN always ends one.
-        events: What happens on the way, as for `solve`; members share it. One without an `update` ends a member.
-        max_events: How many of the events are kept in `Run.events`, as for `solve`.
-        store: A folder for the frames, an `NpzStore`, or a `ZarrStore`. By default they stay in memory.
-        resume: Whether to go on with the run that the store holds. If not, a store that holds one is refused.
+        saveat: The times of the frames instead of `save_every`: an array within `[t0, t1]`, in the direction of time.
+        output: `output(t, y, args)`, the part of the state to save, computed on the device; by default the state.
+        in_axes: For an ensemble, the elements of `(model, y0, args)` whose arrays have members in their first axis, as
+            in `jax.vmap`: `(None, 0, None)` for initial states, `(None, 0, 0)` also for args. A member that is done
+            leaves the loop; when half have left, the others continue over fewer lanes.
+        stop: Conditions that end a member before `t1`, checked at the saved times: a function
+            `stop(t, y, args) -> bool`, `sciml.runs.SteadyState()`, `sciml.runs.WallTime(seconds)`, or a list of these.
+            NaN always ends a member.
+        events: Events, as for `solve`, shared by all members. An event without an `update` ends a member.
+        max_events: The number of events to record in `Run.events`, as for `solve`.
+        store: A folder for the frames, an `NpzStore`, or a `ZarrStore`. By default frames stay in memory.
+        resume: Whether to continue the run in the store. If False, a store that already contains a run raises an error.
         checkpoint_every: The seconds between two checkpoints; 0 for one after every segment.
-        checkpoints: Where checkpoints go, if not beside the frames; for a state that spans hosts, an `OrbaxStore`.
-        segment_steps: The most steps between two looks of the host; by default few thousand for small states, fewer for
-            large ones.
-        max_steps: The limit on attempted steps of a member; by default there is none.
-        impl: What runs the steps, as for `solve`: here models that are stencils have kernels, with fixed steps and one
-            member, and all else runs by XLA.
-        interpret: Whether the kernel of `impl="pallas"` runs in JAX's interpreter.
-        progress: Whether to show a bar with the time left, or a function to call with a `Progress` after every
-            segment, which counts the model's time since `t0`.
+        checkpoints: Another store for checkpoints, by default next to the frames. For a state that spans hosts, use an
+            `OrbaxStore`.
+        segment_steps: The maximum number of steps in a segment, after which the host checks the run; by default a few
+            thousand for small states, fewer for large ones.
+        max_steps: The maximum number of attempted steps of a member; by default unlimited.
+        impl: The backend, as for `solve`. Only models that are stencils have kernels here, with fixed steps and one
+            member; everything else runs with XLA.
+        interpret: Whether to run the kernel of `impl="pallas"` in JAX's interpreter.
+        progress: Whether to show a progress bar, or a function that is called with a `Progress` after every
+            segment. It counts the model's time since `t0`.
         throw: Whether to raise an error at the end if the run, or a member, failed.
 
     Returns:
-        A `sciml.runs.Run`: frames that are read when they are asked for, the last state, status, and why the run ended.
+        A `sciml.runs.Run`: frames that are read on demand, the last state, the status, and the reason why the run
+        ended.
 
     Raises:
         ValueError: If an argument is out of range or does not fit the others.
         TypeError: If an argument has the wrong type or dtype.
-        StoreError: If the store cannot be written to, or holds another run; the message says what differs.
-        SolveError: If the solve fails and `throw` is set; what it reached is in the store.
+        StoreError: If the store cannot be written to, or contains another run; the message lists the differences.
+        SolveError: If the solve fails and `throw` is set. The store contains everything that was reached.
 
     Example:
         ```python
@@ -315,15 +318,15 @@ def simulate(
         stops = read_stops(stop, elapsed is not None)
         backend = backend_of(model, XLA if changed else requested(impl, interpret))
         if plan.control is not None or inputs.members is not None:
-            backend = decline(model, backend, "its steps are chosen by the error" if plan.control else "it has members")
+            backend = decline(model, backend, "its steps are adaptive" if plan.control else "it has members")
         if plan.admissible is not None:
-            backend = decline(model, backend, "`positive` and `domain` are checked by XLA")
+            backend = decline(model, backend, "kernels do not support `positive` and `domain`")
         segment = _prepare.segment_of(
             one[1], times, elapsed, tolerances, plan, output, stops, inputs.members,
             None if segment_steps is None else check_count(segment_steps, "segment_steps", "simulate"), backend,
         )  # fmt: skip
         if backend is not None and segment.impl is None:
-            decline(model, backend, "its saved times are not whole steps apart, two or more")
+            decline(model, backend, "the distance of its saved times is not two or more whole steps")
         return execute(
             segment, inputs, segment.start(inputs), ts,
             name="simulate",

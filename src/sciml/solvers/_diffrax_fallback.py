@@ -42,10 +42,10 @@ def log_once(solver: str, by_solver: bool) -> None:
         solver: The name of the solver.
         by_solver: Whether it is the solver that sciml's own loops cannot run.
     """
-    why = "it has no tableau that these read" if by_solver else "its `stepsize_controller` or `saveat` asks for it"
+    why = "it has no tableau" if by_solver else "its `stepsize_controller` or `saveat` requires it"
     _LOG.info(
-        "%s runs through diffrax and in none of sciml's own loops, since %s. Of the adjoints it has those of "
-        "`Checkpointed` and `Direct`; there is no `batching`, no kernel, and no `jax.shard_map` with `check_vma=True`.",
+        "%s runs in diffrax's loop instead of sciml's own, since %s. It supports the adjoints `Checkpointed` and "
+        "`Direct`, but not `batching`, kernels or `jax.shard_map` with `check_vma=True`.",
         solver,
         why,
     )
@@ -54,9 +54,9 @@ def log_once(solver: str, by_solver: bool) -> None:
 def warn_of_times(dtype: Any) -> None:
     """Warns where times are so far from zero that their dtype loses digits of the steps between them."""
     warn(
-        f"diffrax runs this solve, and takes the difference of times in {dtype}, which holds times as far from zero as "
-        "`t0` and `t1` to less than a thousandth of the interval between them. Let time begin near zero, switch on "
-        'float64 by `jax.config.update("jax_enable_x64", True)`, or use a method that runs in sciml\'s own loops.',
+        f"diffrax runs this solve and subtracts times in {dtype}, whose resolution at `t0` and `t1` is coarser than a "
+        "thousandth of the interval between them. Shift time to begin near zero, enable float64 with "
+        '`jax.config.update("jax_enable_x64", True)`, or use a method that runs in sciml\'s own loops.',
     )
 
 
@@ -92,9 +92,9 @@ def solve(
     with_diffrax = adjoint.for_diffrax()
     if vma_of((eqx.filter(model, eqx.is_array), y0, request.args, times)):
         raise ValueError(
-            "diffrax runs this solve, for its `solver`, `stepsize_controller` or `saveat`, and its loops refuse what "
-            "differs between devices inside `jax.shard_map` with `check_vma=True`. Use a method that runs in sciml's "
-            "own loops, such as `sciml.solvers.Rodas5P()`, or `jax.vmap` without `jax.shard_map`."
+            "diffrax runs this solve because of its `solver`, `stepsize_controller` or `saveat`, and diffrax does not "
+            "support values that differ between devices inside `jax.shard_map` with `check_vma=True`. Use a method "
+            "that runs in sciml's own loops, such as `sciml.solvers.Rodas5P()`, or `jax.vmap` without `jax.shard_map`."
         )
     if not isinstance(model, diffrax.AbstractTerm | ModelWithNoise):
         # what it closes over becomes an operand

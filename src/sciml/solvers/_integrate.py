@@ -103,8 +103,8 @@ def _any_below(tolerance: PyTree[Array], y0: PyTree[Array], least: list[float]) 
 
 
 _COARSE = (
-    "The model reads the time, and {dtype} holds times as far from zero as `t0` and `t1` to less than a thousandth of "
-    "the interval between them. Let time begin near zero, or switch on float64: "
+    "The model depends on time, and the resolution of {dtype} at `t0` and `t1` is coarser than a thousandth of the "
+    "interval between them. Shift time to begin near zero, or enable float64 with "
     '`jax.config.update("jax_enable_x64", True)`.'
 )
 
@@ -268,8 +268,8 @@ def integrate(
     collective = _devices_alike(settings, problem, times, start)
     if collective.axes and isinstance(model, ModelWithEvents):  # conditions of parts would differ, and devices wait
         raise ValueError(
-            "`events` see the whole state, and here devices hold parts of it: solve without `norm=Domain.rms`, on one "
-            "device, or end the solve at given times."
+            "`events` require the whole state, but here it is split over devices. Solve on one device without "
+            "`norm=Domain.rms`, or end the solve at given times."
         )
     # cotangents of tables cost as much as what the tables save
     field = problem.field
@@ -377,8 +377,8 @@ def _run(
     result = settings.adjoint.run(loop, y0, operands, plan.differentiable_times)
     if not isinstance(result, Result):
         raise TypeError(
-            f"`{type(settings.adjoint).__name__}.run` must return the result of a loop, as `loop.forward` and other "
-            f"adjoints do, with other `ys` by `result._replace(ys=...)`, but returns {type(result).__name__}."
+            f"`{type(settings.adjoint).__name__}.run` must return the result of a loop, such as `loop.forward`, but "
+            f"returns {type(result).__name__}. To change `ys` use `result._replace(ys=...)`."
         )
     return result
 

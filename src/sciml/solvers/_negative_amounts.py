@@ -42,9 +42,10 @@ def warn_of_negative(sol: Solution, y0: Y, request: Request) -> None:
     lowest = min((float(np.min(np.asarray(x)[-1])) for x in ends if np.size(x)), default=0.0)
     if lowest < -_FAR * most:
         warn(
-            f"The state began without a negative element, none above {most:.3g}, and ended at {lowest:.3g}. Where it "
-            "holds amounts or concentrations, an error within `atol` took one below zero, and the rates drove it on: "
-            "set `positive=True`, or an `atol` far below the smallest amount that counts, or compute in float64.",
+            f"The initial state has elements from 0 to {most:.3g}, but the final state has the negative element "
+            f"{lowest:.3g}. If the state holds amounts or concentrations, an error within `atol` made one negative, "
+            "and the rates amplified it. Set `positive=True`, set `atol` far below the smallest amount that matters, "
+            "or compute in float64.",
             RuntimeWarning,
         )
 

@@ -159,10 +159,10 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
         stepper = following_waves(stepper, request)
     if (admissible is not None or request.project is not None) and stepper is None:
         raise ValueError(
-            "`positive`, `domain` and `project` are for solves that run in sciml's own loops; diffrax runs this one."
+            "`positive`, `domain` and `project` require a solve in sciml's own loops, but diffrax runs this one."
         )
     if norm is not None and stepper is None:
-        raise ValueError("`norm` is for solves that run in sciml's own loops, and diffrax runs this one.")
+        raise ValueError("`norm` requires a solve in sciml's own loops, but diffrax runs this one.")
     counted = _count(request, interval, stepper, steps, ts, dtype)
     if stepper is not None and stepper.traits.cuts_fixed_steps and steps.control is None:
         # there are more than are counted
@@ -199,21 +199,21 @@ def plan_events(plan: Plan, events: GivenEvents, adjoint: AbstractAdjoint) -> Pl
     """
     if not adjoint.repeats_steps:
         raise ValueError(
-            f"`adjoint={type(adjoint).__name__}()` does not go through `events`: use `sciml.adjoints.Checkpointed()`, "
-            "`Direct()` or `Forward()`, or in `sciml.solve` a continuous adjoint, such as `Gauss()`."
+            f"`adjoint={type(adjoint).__name__}()` does not support `events`. Use `sciml.adjoints.Checkpointed()`, "
+            "`Direct()` or `Forward()`, or in `sciml.solve` a continuous adjoint such as `Gauss()`."
         )
     check_order(events.each, plan.forwards)
     stepper = plan.stepper
     if stepper is None:
         raise ValueError(
-            "`events` are for solves that run in sciml's own loops; diffrax runs this one, for its `solver`, "
+            "`events` require a solve in sciml's own loops, but diffrax runs this one because of its `solver`, "
             "`stepsize_controller` or `saveat`."
         )
     traits = stepper.traits
     if not (traits.dense or traits.knows_within) and (traits.transforms_state or not traits.field_is_rate):
         raise ValueError(
-            f"`events` need the solution within a step, and {type(stepper).__name__} does not interpolate. Take a "
-            "method such as `diffrax.Tsit5()` or `sciml.solvers.Rodas5P()`."
+            f"`events` require dense output, but {type(stepper).__name__} does not interpolate. Use a method such as "
+            "`diffrax.Tsit5()` or `sciml.solvers.Rodas5P()`."
         )
     fewer: dict[str, Any] = dict(steps=None, count=None, tail=False, equal=False)
     for_events = stepper.hooks.for_events
@@ -237,8 +237,8 @@ def _within(
         return stepper
     if stepper.traits.transforms_state:
         raise ValueError(
-            "`positive`, `domain` and `project` are for methods that step the state itself, but "
-            f"{type(stepper).__name__} steps a transform of it. Take a method such as `diffrax.Tsit5()` or "
+            "`positive`, `domain` and `project` require a method that steps the state itself, but "
+            f"{type(stepper).__name__} steps a transform of it. Use a method such as `diffrax.Tsit5()` or "
             "`sciml.solvers.Rodas5P()`."
         )
     stepper = stepper if invariants is None else Projected(stepper, invariants)
@@ -274,11 +274,11 @@ def _count(
     span = abs(float(request.t1) - float(request.t0))
     needed, tail = _count_steps(span, abs(float(dt)), dtype)
     if request.max_steps is not None and needed + tail > limit:
-        raise ValueError(f"`dt`={float(dt)} takes {needed + tail} steps, more than `max_steps`={limit}.")
+        raise ValueError(f"`dt`={float(dt)} requires {needed + tail} steps, more than `max_steps`={limit}.")
     if needed + tail > _MOST_STEPS:
         raise ValueError(
-            f"`dt`={float(dt)} takes {float(needed):.3g} steps, more than can be counted, {_MOST_STEPS}: take "
-            "a longer one, or a method of higher order."
+            f"`dt`={float(dt)} requires {float(needed):.3g} steps, more than the maximum {_MOST_STEPS}. Use a longer "
+            "`dt`, or a method of higher order."
         )
     if not tail:
         signed = span if interval.forwards else -span
@@ -338,11 +338,11 @@ def no_error(request: Request, stepper: AbstractStepper) -> str:
     leave = f"leave out {' and '.join(f'`{name}`' for name in given)}" if given else ""
     give = "" if dt is not None else "give `dt`"
     said = (
-        f"`solver={type(solver).__name__}()` estimates no error, so its steps are fixed: "
-        f"{' and '.join(x for x in (leave, give) if x)}, or take a method that chooses them, such as `{other}`."
+        f"`solver={type(solver).__name__}()` does not estimate errors, so its steps are fixed: "
+        f"{' and '.join(x for x in (leave, give) if x)}, or use a method with adaptive steps, such as `{other}`."
     )
     if dt is None and stepper.limits.stability() is not None:
-        said += " Without these an explicit method takes a stable step where the model has `spectrum(t, y, args)`."
+        said += " Without them, an explicit method uses a stable step if the model has `spectrum(t, y, args)`."
     return said
 
 
@@ -354,8 +354,8 @@ def following_waves(stepper: AbstractStepper | None, request: Request) -> Follow
     """
     if stepper is None or not stepper.limits.are_by_waves:
         raise ValueError(
-            "`cfl` is for explicit and implicit-explicit methods, whose steps waves limit, but "
-            f"`solver={type(request.solver).__name__}()` is none: take one such as `sciml.solvers.SSPRK33()`."
+            "`cfl` requires an explicit or implicit-explicit method, whose steps are limited by wave speeds, but got "
+            f"`solver={type(request.solver).__name__}()`. Use a method such as `sciml.solvers.SSPRK33()`."
         )
     assert request.cfl is not None  # which is why it is asked for
     return FollowingWaves(stepper, float(request.cfl), bool(request.names_error_control))
@@ -373,16 +373,16 @@ def with_courant_number(model: Any, request: Request) -> Request:
         return request._replace(cfl=COURANT) if follows and not request.names_error_control else request
     if isinstance(model, AbstractSemilinear):
         raise ValueError(
-            f"`cfl` is for states on a grid, but the steps of {type(model).__name__} are taken in its modes: give `dt` "
-            "or tolerances."
+            f"`cfl` requires a state on a grid, but {type(model).__name__} is stepped in its modes. Pass `dt` or "
+            "tolerances instead."
         )
     if not hasattr(model, "crossing_rate"):
         raise ValueError(
-            f"`cfl` needs a model that says how many cells its fastest wave crosses in a unit of time, by a method "
-            f"`crossing_rate(t, y, args)`, as an `AbstractConservationLaw` does; {type(model).__name__} has none."
+            f"`cfl` requires a model with a method `crossing_rate(t, y, args)`, the number of cells that its fastest "
+            f"wave crosses per unit of time, as in `AbstractConservationLaw`; {type(model).__name__} does not have it."
         )
     if not concrete(cfl) or not isinstance(cfl, int | float | np.number | jax.Array) or not 0 < float(cfl) < math.inf:
-        raise ValueError(f"`cfl` must be a positive number that is known, such as 0.4, but is {cfl!r}.")
+        raise ValueError(f"`cfl` must be a positive constant, such as 0.4, but is {cfl!r}.")
     return request._replace(cfl=float(cfl))
 
 

@@ -79,12 +79,12 @@ def read_step_control(request: Request, y0: PyTree, dtype: Any) -> StepControl:
     if controller is not None and not isinstance(controller, diffrax.AbstractStepSizeController):
         raise TypeError(f"`stepsize_controller` must be a diffrax step size controller, but {no_instance(controller)}.")
     if controller is not None and (rtol is not None or atol is not None):
-        raise ValueError("Give tolerances either as `rtol` and `atol` or in `stepsize_controller`, not both.")
+        raise ValueError("Pass tolerances either as `rtol` and `atol` or in `stepsize_controller`, not both.")
     if request.fixed_steps:
         if request.dt is None:
             raise ValueError(
-                "Fixed steps need their size: give `dt`. An explicit method takes a stable one by itself where the "
-                "model has a method `spectrum(t, y, args)`."
+                "Fixed steps require `dt`. Explicit methods choose a stable step themselves only if the model has a "
+                "method `spectrum(t, y, args)`."
             )
         return StepControl()
     if request.cfl is not None and not request.names_error_control:
@@ -129,7 +129,7 @@ def read_norm(norm: Any, controller: Any) -> Norm | None:
     """
     if isinstance(controller, diffrax.PIDController) and controller.norm is not optx.rms_norm:
         if norm is not None:
-            raise ValueError("Give the norm either as `norm` or in `stepsize_controller`, not both.")
+            raise ValueError("Pass the norm either as `norm` or in `stepsize_controller`, not both.")
         norm = controller.norm
     if norm is None:
         return None

@@ -95,22 +95,24 @@ class Request(NamedTuple):
         """
         if self.dt is not None and self.dt0 is not None:
             raise ValueError(
-                "Give either `dt`, the size of fixed steps, or `dt0`, that of the first step under error control, but "
-                "not both."
+                "Pass either `dt`, the size of fixed steps, or `dt0`, the size of the first step under error control, "
+                "but not both."
             )
         others = self.names_error_control
         if self.dt is not None and others:
             raise ValueError(
-                f"`dt` is the size of fixed steps, but `{others[0]}` asks for steps chosen by the error: give the size "
-                f"of the first one as `dt0`, or leave out `{others[0]}`."
+                f"`dt` is the size of fixed steps, but `{others[0]}` selects adaptive steps. Pass the size of the "
+                f"first step as `dt0`, or leave out `{others[0]}`."
             )
         if self.cfl is not None and self.fixed_steps:
             raise ValueError(
-                "`cfl` asks for steps that follow the fastest wave, and `dt` or `diffrax.ConstantStepSize()` for fixed "
-                "ones: give one of them."
+                "`cfl` selects steps that follow the fastest wave, but `dt` or `diffrax.ConstantStepSize()` selects "
+                "fixed steps. Pass only one of them."
             )
         if self.dt0 is not None and isinstance(self.stepsize_controller, diffrax.ConstantStepSize):
-            raise ValueError("`dt0` is the first step under error control; the size of fixed steps is `dt`.")
+            raise ValueError(
+                "`dt0` is the size of the first step under error control; pass the size of fixed steps as `dt`."
+            )
 
 
 class Interval(NamedTuple):

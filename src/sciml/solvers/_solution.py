@@ -129,8 +129,8 @@ class Solution(eqx.Module):
     def _dense_output(self) -> Any:
         if self.dense is None:
             raise ValueError(
-                "This solution is known at its saved times alone. Between them it is where "
-                "`saveat=diffrax.SaveAt(dense=True)`, beside which `ts`, `t0` and `t1` may be asked for."
+                "This solution only holds its saved times. To evaluate it between them, solve with "
+                "`saveat=diffrax.SaveAt(dense=True)`, which may be combined with `ts`, `t0` and `t1`."
             )
         return self.dense
 
@@ -144,7 +144,7 @@ class Solution(eqx.Module):
         if not concrete(self.status):
             raise TypeError(
                 "`Solution.raise_if_failed` needs concrete values but was called under `jax.jit`, `jax.vmap` or "
-                "another transformation. Call it on what the transformed function returns."
+                "another transformation. Call it on the output of the transformed function."
             )
         raise_for_status(np.asarray(self.status), reached=np.asarray(self.t_reached))
         return self

@@ -91,104 +91,104 @@ def solve(
     interpret: bool = False,
     throw: bool = True,
 ) -> Solution:
-    r"""Solves the initial value problem $\dot y = f(t, y, \mathrm{args})$, $y(t_0) = y_0$, up to $t_1$.
+    r"""Solves the initial value problem $\dot y = f(t, y, \mathrm{args})$, $y(t_0) = y_0$, from $t_0$ to $t_1$.
 
-    With `dt` and no tolerance the steps are fixed; otherwise their size is chosen such that the
-    estimated error of every step stays within the tolerances. The end time is hit exactly, forwards or
-    backwards. Under `jax.vmap` members run side by side, each with its own step size.
+    With `dt` and no tolerances, the steps are fixed. Otherwise they are adaptive: the estimated error of every step
+    stays within the tolerances. The solve ends exactly at `t1` and may run forwards or backwards in time. Under
+    `jax.vmap`, members run side by side, each with its own step size.
 
-    A model with noise, $dy = f \, dt + g \, dW$, is a `sciml.Stochastic`, and takes a random `key`.
+    A model with noise, $dy = f \, dt + g \, dW$, is a `sciml.Stochastic` and requires a random `key`.
 
     Args:
         model: `f(t, y, args) -> dy/dt`, a module or a plain function of one member; a `sciml.Stochastic`,
-            `sciml.Reactions` or `sciml.Delayed`; or a term of diffrax, such as a `MultiTerm`, which diffrax solves.
+            `sciml.Reactions` or `sciml.Delayed`; or a diffrax term such as `MultiTerm`, which diffrax solves.
         y0: The initial state, a PyTree of floating-point or complex arrays.
         t0: The start time.
-        t1: The end time; before `t0` to go backwards.
-        args: What the model takes beside time and state, any PyTree.
-        key: For a model with noise: a random key, for each member one of its own, or a `sciml.BrownianPath`, to see one
-            path with different steps. The noise is a function of the key and of time alone: the same for any number of
-            members and devices, and in the gradient. With `dt` it belongs to the number of the step, and with steps
-            chosen by the error to the interval that they cover.
-        dt: The size of fixed steps, with the sign of `t1 - t0`; without it steps are chosen by the error. If the
-            interval is no multiple of it, the last step is shorter. Where the method is explicit and the model says
-            its eigenvalues (a method `spectrum(t, y, args)` or `spectral_radius(t, y, args)`), fixed steps that are
-            too long to be stable at the start are an error, or `invalid_argument` where they are traced; and None is
-            a stable step for a method without an error estimate and for `diffrax.ConstantStepSize()`.
+        t1: The end time; before `t0` to solve backwards in time.
+        args: The third argument of the model, any PyTree.
+        key: For a model with noise: a random key, a different one for each member, or a `sciml.BrownianPath` to reuse
+            one path with different steps. The noise depends only on the key and on time, so it is the same for any
+            number of members and devices, and in gradients. With `dt`, the noise of a step depends on the step's index;
+            with adaptive steps, on the time interval of the step.
+        dt: The size of fixed steps, with the sign of `t1 - t0`; None for adaptive steps. If it does not divide the
+            interval, the last step is shorter. For an explicit method and a model with a method
+            `spectrum(t, y, args)` or `spectral_radius(t, y, args)`, a `dt` that is unstable at `t0` raises an error (or
+            returns `invalid_argument` if traced). For such a model, None selects a stable fixed step if the method
+            does not estimate errors or if `stepsize_controller` is `diffrax.ConstantStepSize()`.
         dt0: The size of the first step under error control, with the sign of `t1 - t0`; by default it is estimated.
-        cfl: The Courant number of steps that follow the fastest wave of the state as it is: how many cells it may
-            cross in one, for models that say so by a method `crossing_rate(t, y, args)`. A step after which the state
-            is not admissible, as with a negative pressure, is tried again with half the length. With tolerances the
-            error limits the steps, too. By default 0.45 for a conservation law without `dt` and tolerances.
-        rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32, 1e-2 in float16 and with noise. A scalar,
-            an array of the state's shape, or a PyTree like `y0`. At least twice the dtype's precision.
-        atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32, 1e-3 in float16, and 1e-4 with noise.
-        solver: A diffrax solver, or an `AbstractStepper` of your own. By default it follows from the model's type, and
-            `Solution.solver` says which it was: `ETDRK` for an `AbstractSemilinear`, `ARK` for an `AbstractSplit`,
-            `SSPRK33` for an `AbstractConservationLaw`, with fixed steps `VelocityVerlet` for an `AbstractSecondOrder`
-            and `Leapfrog` for an `AbstractPartitioned`, otherwise `diffrax.Tsit5()`, or a method for stiff equations,
-            `Rodas5P`, `BDF` where the Jacobian is large and neither blocks nor a band that is factorised, as that of a
-            field in two or three dimensions: where the model says `stiff = True`, and outside of
-            `jax.jit` and `jax.vmap` where `Tsit5` needs more steps than the default limit, or with 256 unknowns and
-            more would need them by the eigenvalues at the start; the logger `sciml.solvers` says why. Inside of these a
-            solve keeps its method, and members whose steps came to their limit as long as it is stable for have the
-            status `stiff`. With noise it is
-            `diffrax.SRA1` where that is additive, `SRIW1` where it is scalar or diagonal, else `diffrax.Euler`
-            (`EulerHeun` in the sense of Stratonovich), or `diffrax.SPaRK` with steps chosen by the error. diffrax's
-            Runge-Kutta methods, explicit and implicit (Kvaerno's, KenCarp's), and those of `sciml.solvers`, such as
-            `Rodas5P()` for stiff problems, run in sciml's own loops; any other, and one with a `root_finder` of your
-            own, runs through diffrax.
-        stepsize_controller: A diffrax step size controller in place of `rtol` and `atol`.
-        norm: How large a scaled error is: a function from a PyTree like `y0` to a scalar; by default the root
-            mean square over all elements. On a field that is split over devices it is `Domain.rms`, so
-            that all devices take the same steps.
-        positive: What must not become negative, as concentrations: True for the whole state, or a PyTree like `y0` of
-            booleans or of arrays of them. An element below zero by no more than the step's estimated error is set to
-            zero, and derivatives go through where it is not; a step with one farther below is tried again, shorter.
-            With fixed steps all are set to zero. `atol` has to lie below the smallest amount that lives: what is below
-            it may be set to zero, from where it may not come back, and the status is `successful`.
-        domain: Which states are admissible beside that: a function `domain(y) -> bool` that closes over no traced
-            value. A step that ends elsewhere is tried again with a shorter length; a fixed one fails as if it were NaN.
-        project: What the equation conserves, as an energy: a function of the state to a few numbers, `project(y)`, that
-            closes over no traced value. Every step is moved to where they are what they were at its start, by no more
-            than its error; derivatives know.
-        saveat: Where to save: None for the end, an array of times within `[t0, t1]` in the
-            direction of time, or a `diffrax.SaveAt`. Between steps the method interpolates. Where times are traced, a
-            state outside the interval or out of order is NaN, and the status `invalid_argument`. Of a
-            `diffrax.SaveAt`, `fn` and `subs` keep functions of the states at times of their own, `steps` the end of
-            every step, with space for `max_steps` of them, and `dense=True` gives `Solution.evaluate`; to see where
-            steps end, the last two solve twice. `solver_state=True` gives `Solution.resume`.
-        resume: The `Solution.resume` of the same call with an earlier `t1`, to go on from there: `t0` and `y0` are
-            those of that call, and steps and noise are those of one solve. Times to save come after those that it had
-            reached.
-        events: What happens on the way: a `sciml.Event`, whose condition changes its sign, a `sciml.Schedule`, at times
-            that are given, a `diffrax.Event`, or several of these. `Solution.events` says which came when. They need a
-            method that runs in sciml's own loops. `Checkpointed()`, `Direct()` and `Forward()` go through
-            them, and the continuous ones, which solve from each event to the next, up to `max_events` of them.
-        max_events: How many of the events are kept in `Solution.events`; by default 16, or 1 where all end the solve.
-        adjoint: How derivatives are computed: `Checkpointed()` (reverse mode, the default), `Direct()`
-            (forward mode), `Forward()` (both, by few parameters), `Reversible()` (reverse mode in constant
-            memory), a continuous adjoint, `Gauss()`, `Interpolating()` or `Backsolve()`, or `Implicit()` (of
-            a steady state).
-        max_steps: The limit on attempted steps; by default 16384 with error control.
-        batching: How the members of a `jax.vmap` share the loop. In "lockstep" each has a lane and the loop
-            ends with the slowest; the last of thousands may go on over fewer lanes on a CPU where the vector field
-            is a network. With "refill" there are fewer lanes, and a lane whose member is done takes up the next:
-            faster where a few members take many times the steps of the others.
-            A gradient is always computed in lockstep.
-        impl: What runs the solve: "auto" takes a kernel where it was seen to be right and faster, else XLA; "xla" and
-            "pallas" ask for one of them. Without it, what the `sciml.kernels.use` block around the call says, and
-            "auto" outside of any. The members of a `jax.vmap` have a kernel that integrates a block of
-            them as a whole, with their states in registers (`sciml.kernels.select`), and with
-            `adjoint=Forward()` its columns too; XLA computes other derivatives, and solves of one member. Models that
-            are stencils have kernels of their own for fixed steps, and conservation laws one for their rates.
-        interpret: Whether the kernel of `impl="pallas"` runs in JAX's interpreter, on any machine and slowly, to
-            check it.
-        throw: Whether to raise an error if the solve fails. Under a transformation nothing can be
-            raised; there, look at `Solution.status` or call `Solution.raise_if_failed` afterwards.
+        cfl: The Courant number, the number of cells that the fastest wave may cross in one step. It requires a model
+            with a method `crossing_rate(t, y, args)`. A step that leads to an inadmissible state, such as a negative
+            pressure, is repeated with half its length. If tolerances are given, they also limit the steps. The default
+            is 0.45 for a conservation law without `dt` and tolerances.
+        rtol: Relative tolerance: a scalar, an array of the state's shape, or a PyTree like `y0`, at least twice the
+            machine epsilon. The default is 1e-6 in float64, 1e-4 in float32, and 1e-2 in float16 and with noise.
+        atol: Absolute tolerance. The default is 1e-9 in float64, 1e-6 in float32, 1e-3 in float16, and 1e-4 with noise.
+        solver: A diffrax solver, or your own `AbstractStepper`. `Solution.solver` names the method that was used.
+            diffrax's explicit and implicit Runge-Kutta methods (such as `Kvaerno5`, `KenCarp4`) and the methods of
+            `sciml.solvers` run in sciml's own loops; other diffrax solvers, and any with a custom `root_finder`, run in
+            diffrax's loop. By default the method depends on the model:
+
+            - `AbstractSemilinear`: `ETDRK`; `AbstractSplit`: `ARK`; `AbstractConservationLaw`: `SSPRK33`.
+            - With fixed steps, `AbstractSecondOrder`: `VelocityVerlet`; `AbstractPartitioned`: `Leapfrog`.
+            - With noise: `diffrax.SRA1` if it is additive, `SRIW1` if it is scalar or diagonal, otherwise
+              `diffrax.Euler` (`EulerHeun` for the Stratonovich interpretation), or `diffrax.SPaRK` with adaptive steps.
+            - A stiff model: `Rodas5P`, or `BDF` if the Jacobian is large and neither block-diagonal nor narrowly
+              banded. A model is stiff if it sets `stiff = True`. Outside of `jax.jit` and `jax.vmap`, stiffness is also
+              detected: if `Tsit5` exhausts the default `max_steps` or, for 256 or more unknowns, if the eigenvalues
+              at `t0` predict this. The logger `sciml.solvers` reports the reason. Under `jit` and `vmap` the method
+              does not change, and stiff members return the status `stiff`.
+            - Otherwise `diffrax.Tsit5`.
+        stepsize_controller: A diffrax step size controller instead of `rtol` and `atol`.
+        norm: The norm of the scaled error, a function from a PyTree like `y0` to a scalar; by default the root mean
+            square over all elements. For a field that is split over devices, use `Domain.rms`, so that all devices take
+            the same steps.
+        positive: Elements that must stay nonnegative, such as concentrations: True for the whole state, or a PyTree
+            like `y0` of booleans or boolean arrays. An element that is negative by at most the estimated error of the
+            step is set to zero; its derivative is zero there. A step with a more negative element is repeated with a
+            shorter length. With fixed steps, all negative elements are set to zero. Set `atol` below the smallest value
+            that matters: smaller values may be set to zero and stay there, with the status `successful`.
+        domain: Further restrictions of admissible states: a function `domain(y) -> bool` that does not close over
+            traced values. A step that leaves the domain is repeated with a shorter length; with fixed steps, the solve
+            fails.
+        project: Conserved quantities, such as an energy: a function `project(y)` that returns a few numbers and does
+            not close over traced values. After every step, the state is projected to their previous values, by at most
+            the error of the step. Derivatives account for the projection.
+        saveat: Times to save: None for the end, an array of times within `[t0, t1]` in the direction of time, or a
+            `diffrax.SaveAt`. States between steps are interpolated. If the times are traced, states outside of the
+            interval or out of order are NaN, and the status is `invalid_argument`. In a `diffrax.SaveAt`, `fn` and
+            `subs` save functions of the state, each at its own times; `steps` saves every step, with space for
+            `max_steps` steps; `dense=True` enables `Solution.evaluate`; and `solver_state=True` returns
+            `Solution.resume`. `steps` and `dense` may solve twice to find the steps.
+        resume: The `Solution.resume` of the same call with an earlier `t1`, to continue from there. `t0` and `y0` stay
+            the same, and the steps and the noise are the same as in one solve. Only times that were not yet
+            reached may be saved.
+        events: Callbacks: a `sciml.Event` (zero crossing of a condition), a `sciml.Schedule` (given times), a
+            `diffrax.Event`, or several of these. `Solution.events` records which event fired when. Events require a
+            method that runs in sciml's own loops. The adjoints `Checkpointed()`, `Direct()` and `Forward()` support
+            events; so do the continuous adjoints, for up to `max_events` of them.
+        max_events: The number of events to record in `Solution.events`; by default 16, or 1 if every event ends the
+            solve.
+        adjoint: How derivatives are computed: `Checkpointed()` (reverse mode, the default), `Direct()` (forward mode),
+            `Forward()` (both modes, for few parameters), `Reversible()` (reverse mode in constant memory), a continuous
+            adjoint (`Gauss()`, `Interpolating()` or `Backsolve()`), or `Implicit()` (for a steady state).
+        max_steps: The maximum number of attempted steps; by default 16384 with error control.
+        batching: How the members of a `jax.vmap` share the loop. With "lockstep", each member has its own lane (its
+            place in the batch) and the loop ends with the slowest member; on a CPU, the last of thousands of members
+            with a neural network as vector field may move to fewer lanes. With "refill", there are fewer lanes than
+            members, and a lane whose member is done starts the next one, which is faster if a few members need many
+            more steps than the others. Gradients always use lockstep.
+        impl: The backend: "auto" uses a kernel if it was measured to be correct and faster, otherwise XLA; "xla" and
+            "pallas" select one of them. None uses the enclosing `sciml.kernels.use` block, or "auto" outside of any.
+            Kernels integrate a block of `jax.vmap` members as a whole, with their states in registers
+            (`sciml.kernels.select`), also with `adjoint=Forward()`; XLA computes other derivatives and single members.
+            Models that are stencils have their own kernels for fixed steps, and conservation laws for their rates.
+        interpret: Whether to run the kernel of `impl="pallas"` in JAX's interpreter, which is slow but works on any
+            machine; for checks.
+        throw: Whether to raise an error if the solve fails. Under a JAX transformation no error can be raised; check
+            `Solution.status` or call `Solution.raise_if_failed` afterwards.
 
     Returns:
-        A `Solution`. What a failed member did not reach is NaN.
+        A `Solution`. Values that a failed member did not reach are NaN.
 
     Raises:
         ValueError: If an argument is out of range or does not fit the others.
@@ -311,10 +311,10 @@ def _solve(
     if is_noisy(model):
         request = with_noisy_solver(model, y0, request, interval)
         if not request.fixed_steps or isinstance(request.key, BrownianPath):
-            kernel = _without_kernel(kernel, "the tree of a path of noise is walked by XLA, see `dt` and `key`")
+            kernel = _without_kernel(kernel, "kernels do not support Brownian paths, see `dt` and `key`")
     elif isinstance(model, AbstractDelayed):
         request = with_delays(model, request, interval, adjoint)
-        kernel = _without_kernel(kernel, "past states are kept by XLA")
+        kernel = _without_kernel(kernel, "kernels do not support delays")
     else:
         request = with_courant_number(model, request._replace(solver=default_solver(model, request, y0)))
         kernel = XLA if isinstance(model, diffrax.AbstractTerm) else kernel
@@ -333,14 +333,14 @@ def _solve(
         plan = dataclasses.replace(plan, stepper=None, control=None)
     if continuation:
         plan = plan_continuation(plan, continuation, request.key, request.fixed_steps, adjoint)
-        kernel = _without_kernel(kernel, "it goes on where another solve ended, or is to be gone on with")
+        kernel = _without_kernel(kernel, "kernels do not support resuming")
     times = times._replace(longest=longest)
     if isinstance(model, AbstractDelayed):
         model = DelayedFrom(model, times.t0)
     elif is_noisy(model):
         model, plan = noisy_model(model, request.key, plan, times, request.fixed_steps, events)
     if events is not None:
-        plan, kernel = plan_events(plan, events, adjoint), _without_kernel(kernel, "events are sought by XLA")
+        plan, kernel = plan_events(plan, events, adjoint), _without_kernel(kernel, "kernels do not support events")
         model = ModelWithEvents.of(model, events.each, times.t0, times.t1)
     # what runs it: a kernel, diffrax, or sciml's own loops
     stencil_backend, intervals = None, None
@@ -389,7 +389,7 @@ def _check_diffrax_can(model: Any) -> None:
     if isinstance(model, DelayedFrom | ReactionsWithKey):
         what = "delays" if isinstance(model, DelayedFrom) else "reactions"
         raise ValueError(
-            f"A solve with {what} runs in sciml's own loops alone: control steps by `rtol` and `atol` or a "
+            f"A solve with {what} only runs in sciml's own loops: control its steps with `rtol` and `atol` or a "
             "`diffrax.PIDController`."
         )
 
@@ -437,12 +437,12 @@ def _check(model: Any, request: Request, adjoint: Any) -> None:
     check_noisy(model, request.key, adjoint)
     times = request.t0, request.t1
     if has_equations_of_its_own(model) and all(map(concrete, times)) and request.t1 < request.t0:
-        raise ValueError("A solve with noise or delays goes forwards in time, but `t1` comes before `t0`.")
+        raise ValueError("A solve with noise or delays must go forwards in time, but `t1` is before `t0`.")
     if isinstance(model, diffrax.AbstractTerm):
         if request.solver is None:
             raise ValueError(
-                f"diffrax runs a solve of its `{type(model).__name__}`, and needs to be told how: give `solver`, one "
-                "of its own for such terms."
+                f"diffrax solves its `{type(model).__name__}`, which requires `solver`: pass a diffrax solver for such "
+                "terms."
             )
     elif not has_equations_of_its_own(model):
         check_callable(model)
@@ -473,9 +473,9 @@ def _why_no_stencil(plan: Plan, intervals: tuple[int, ...] | None, adjoint: Abst
     if plan.stepper is None:
         return "diffrax runs it"
     if plan.control is not None:
-        return "its steps are chosen by the error"
+        return "its steps are adaptive"
     if plan.count is None:
         return "the number of its steps is traced"
     if plan.steps is None and intervals is None:
-        return "it saves between steps, or at too many different distances"
+        return "it saves between steps, or at too many different intervals"
     return f"`adjoint={type(adjoint).__name__}()` has steps of its own"

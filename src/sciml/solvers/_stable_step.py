@@ -121,9 +121,9 @@ def settle_step(
     if abs(float(dt)) > limit:
         name = getattr(model, "__name__", type(model).__name__)
         raise ValueError(
-            f"`dt`={float(dt):.6g} is longer than `solver={type(request.solver).__name__}()` is stable for: with the "
-            f"eigenvalues of {name} at the start at most {limit:.4g}{whose}. Take a shorter step, or for what "
-            "diffuses an implicit or stabilised method, see `sciml.solvers`."
+            f"`dt`={float(dt):.6g} is too long for `solver={type(request.solver).__name__}()` to be stable: the "
+            f"eigenvalues of {name} at the start allow at most {limit:.4g}{whose}. Use a shorter step, or for "
+            "diffusion an implicit or stabilised method, see `sciml.solvers`."
         )
     return request, interval, None
 

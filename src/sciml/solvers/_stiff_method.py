@@ -65,7 +65,7 @@ def stiff_method(model: Callable, t: RealScalarLike, y0: PyTree, args: Args, fix
 def promised_method(model: Callable, t: RealScalarLike, y0: PyTree, args: Args, fixed_steps: bool) -> Rodas5P | BDF:
     """Returns the method for a model that says that it is stiff, and logs it once."""
     chosen = stiff_method(model, t, y0, args, fixed_steps)
-    log_choice(model, "says that it is stiff", chosen)
+    log_choice(model, "is declared stiff", chosen)
     return chosen.solver
 
 
@@ -77,7 +77,7 @@ def log_choice(model: Any, found: str, chosen: Chosen) -> None:
 
 @functools.cache
 def _log_once(*words: str) -> None:
-    _LOG.info("No `solver` was named, and %s %s: %s solves it, for %s.", *words)
+    _LOG.info("No `solver` was given, and %s %s: using %s for %s.", *words)
 
 
 def _structure(model: Callable, t: RealScalarLike, y0: PyTree, args: Args) -> AbstractStructure:

@@ -53,7 +53,7 @@ def tune_stencil(
         ```
     """
     if not callable(getattr(model, "stencil", None)):
-        raise TypeError(f"`model` must be one with a method `stencil(y)`, which `{type(model).__name__}` has not.")
+        raise TypeError(f"`model` must have a method `stencil(y)`, but `{type(model).__name__}` does not.")
     solver = default_solver(model, Request(t0=0.0, t1=1.0, dt=1.0, solver=solver), y0)
     stepper = stepper_of(solver, y0)
     try:
@@ -62,7 +62,7 @@ def tune_stencil(
         rates, update, rest = step_of(stepper, model, y0, jnp.zeros(()))
     except NotForKernelsError as error:
         raise ValueError(
-            f"no kernel takes the steps of `{type(model).__name__}` by {type(solver).__name__}: {error}. Such a "
+            f"kernels do not support `{type(model).__name__}` with {type(solver).__name__}: {error}. A supported "
             "method is `solver=diffrax.Heun()`."
         ) from error
     return tune(update, rates.fields_of(y0), **rest, **options)

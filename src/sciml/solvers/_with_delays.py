@@ -29,16 +29,16 @@ def with_delays(model: AbstractDelayed, request: Request, interval: Interval, ad
     base = from_diffrax(solver) if isinstance(solver, diffrax.AbstractSolver) else None
     if base is None:
         raise TypeError(
-            f"`solver={type(solver).__name__}()` does not solve equations with delays: take an explicit Runge-Kutta "
+            f"`solver={type(solver).__name__}()` does not support delays. Use an explicit Runge-Kutta "
             "method such as `diffrax.Tsit5()` or `diffrax.Bosh3()`."
         )
     if not adjoint.repeats_steps:
         raise ValueError(
-            f"`adjoint={type(adjoint).__name__}()` does not go through delays: use `sciml.adjoints.Checkpointed()`, "
+            f"`adjoint={type(adjoint).__name__}()` does not support delays. Use `sciml.adjoints.Checkpointed()`, "
             "`Direct()` or `Forward()`."
         )
     if interval.forwards is False:
-        raise ValueError("A solve with delays goes forwards in time, but `t1` comes before `t0`.")
+        raise ValueError("A solve with delays must go forwards in time, but `t1` is before `t0`.")
     kept = model.kept
     if request.fixed_steps and concrete(request.dt) and concrete(model.delays) and request.dt is not None:
         delays, dt = np.asarray(model.delays, float), float(request.dt)
@@ -47,7 +47,7 @@ def with_delays(model: AbstractDelayed, request: Request, interval: Interval, ad
         kept = math.ceil(delays.max() / dt) + 3
         if kept > _MOST_KEPT_STEPS:
             raise ValueError(
-                f"`dt`={dt:g} takes {kept} steps for the longest delay, {delays.max():g}: too many to keep."
+                f"`dt`={dt:g} requires {kept} stored steps for the longest delay, {delays.max():g}, which is too many."
             )
     jumps = model.history_jumps.shape[0]
     if jumps and request.fixed_steps:  # they cut steps, within the longest delay, too

@@ -42,7 +42,8 @@ def check_noisy(model: Any, key: Any, adjoint: AbstractAdjoint) -> None:
     if not is_noisy(model):
         if key is not None:
             raise ValueError(
-                f"`key` is for models with noise such as `sciml.Stochastic`, and {type(model).__name__} has none."
+                f"`key` requires a model with noise such as `sciml.Stochastic`, but {type(model).__name__} has no "
+                "noise."
             )
         return
     if isinstance(model, AbstractStochastic):
@@ -51,20 +52,20 @@ def check_noisy(model: Any, key: Any, adjoint: AbstractAdjoint) -> None:
         raise TypeError("`key` of reactions must be a random key, not a `sciml.BrownianPath`.")
     if key is None:
         raise ValueError(
-            "A model with noise needs `key`: a random key such as `jax.random.key(0)`, for each member one of its own, "
-            "or a `sciml.BrownianPath`."
+            "A model with noise requires `key`: a random key such as `jax.random.key(0)`, a different one for each "
+            "member, or a `sciml.BrownianPath`."
         )
     if not isinstance(key, BrownianPath):
         key = check_key(key, "solve")
         of_one = 0 if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else 1
         if key.ndim != of_one:
             raise ValueError(
-                f"`key` must be one random key, but is an array of them, of shape {key.shape[: key.ndim - of_one]}: a "
-                "solve is that of one member, and `jax.vmap(lambda key: sciml.solve(...))(keys)` runs many."
+                f"`key` must be one random key, but is an array of keys of shape {key.shape[: key.ndim - of_one]}. To "
+                "run many members write `jax.vmap(lambda key: sciml.solve(...))(keys)`."
             )
     if not adjoint.repeats_steps:
         raise ValueError(
-            f"`adjoint={type(adjoint).__name__}()` does not go through noise: use `sciml.adjoints.Checkpointed()`, "
+            f"`adjoint={type(adjoint).__name__}()` does not support noise. Use `sciml.adjoints.Checkpointed()`, "
             "`Direct()` or `Forward()`."
         )
 
@@ -93,8 +94,8 @@ def with_noisy_solver(
     stepper = stochastic_stepper(solver)
     if stepper is None and not (by_diffrax and interpretation_of(solver) is not None):
         raise TypeError(
-            f"`solver={type(solver).__name__}()` does not solve equations with noise: take `diffrax.Euler()`, "
-            "`diffrax.ItoMilstein()`, `diffrax.SPaRK()`, `sciml.solvers.SRIW1()` or another of them."
+            f"`solver={type(solver).__name__}()` does not support noise. Use a stochastic method such as "
+            "`diffrax.Euler()`, `diffrax.ItoMilstein()`, `diffrax.SPaRK()` or `sciml.solvers.SRIW1()`."
         )
     return request._replace(solver=solver, stepper=stepper, default_tolerances=_TOLERANCES)
 
@@ -109,14 +110,15 @@ def _with_reaction_solver(request: Request) -> Request:
     solver = Gillespie() if request.solver is None else request.solver
     if not isinstance(solver, AbstractReactionStepper):
         raise TypeError(
-            f"`solver={type(solver).__name__}()` does not solve reactions: take `sciml.solvers.Gillespie()` or "
-            "`TauLeaping()`, or `model.langevin()` and `model.rate_equations` in place of the model."
+            f"`solver={type(solver).__name__}()` does not support stochastic reactions. Use "
+            "`sciml.solvers.Gillespie()` or `TauLeaping()`, or solve `model.langevin()` or `model.rate_equations` "
+            "instead of the model."
         )
     steps = dict(dt=request.dt, dt0=request.dt0, rtol=request.rtol, atol=request.atol, norm=request.norm)
     steps |= dict(stepsize_controller=request.stepsize_controller)
     given = [name for name, x in steps.items() if x is not None]
     if given:
-        raise ValueError(f"Reactions choose their steps themselves: leave out {', '.join(f'`{x}`' for x in given)}.")
+        raise ValueError(f"Reactions determine their own steps: leave out {', '.join(f'`{x}`' for x in given)}.")
     return request._replace(solver=solver)
 
 
@@ -142,7 +144,7 @@ def noisy_model(
         ValueError: If it goes backwards in time, or its noise is not known over the interval.
     """
     if plan.forwards is False:
-        raise ValueError("A solve with noise goes forwards in time, but `t1` comes before `t0`.")
+        raise ValueError("A solve with noise must go forwards in time, but `t1` is before `t0`.")
     if isinstance(model, AbstractReactions):
         return ReactionsWithKey(model, words_of(jnp.asarray(key))), dataclasses.replace(plan, control=CONTROL)
     if events is not None:  # at a given time a step is cut before the rest of it is drawn

@@ -48,7 +48,7 @@ def naming_texts(args: Any) -> Iterator[None]:
         for path, x in jax.tree_util.tree_flatten_with_path(args)[0]:
             if isinstance(x, str):
                 place = f"`args{jax.tree_util.keystr(path)}`"
-                error.add_note(f"sciml: {place} is {x!r:.60}, a text: a model computes with numbers and arrays.")
+                error.add_note(f"sciml: {place} is the string {x!r:.60}, but a model computes with numbers and arrays.")
         raise
 
 
@@ -58,8 +58,8 @@ def _not_finite(name: str, tree: Any) -> str | None:
             continue
         place, value = _first(~finite, x)
         return (
-            f"`{name}{jax.tree_util.keystr(path)}{place}` is {value}, and a solve needs finite numbers. Look at how it "
-            "is computed: a division by zero, a logarithm or root of a negative number, or data with gaps."
+            f"`{name}{jax.tree_util.keystr(path)}{place}` is {value}, but a solve needs finite numbers. Likely causes "
+            "are a division by zero, a logarithm or root of a negative number, or missing data."
         )
     return None
 
@@ -76,12 +76,12 @@ def _not_admissible(y0: Y, request: Request) -> str | None:
         if flag is not None and np.any(wrong := flag & (np.asarray(x) < 0)):
             place, value = _first(wrong, x)
             return (
-                f"`y0{jax.tree_util.keystr(path)}{place}` is {value}, but `positive` asks for a state without negative "
-                "elements: start at zero or above, or leave this element out of `positive`, a PyTree of booleans "
+                f"`y0{jax.tree_util.keystr(path)}{place}` is {value}, but `positive` requires a state without negative "
+                "elements. Start at zero or above, or exclude this element: `positive` accepts a PyTree of booleans "
                 "like `y0`."
             )
     if not bool(admissible.holds(arrays)):
-        return "`domain(y0)` is False: the state at the start must be within `domain`, as all later ones."
+        return "`domain(y0)` is False, but the initial state must satisfy `domain` like all later states."
     return None
 
 

@@ -118,8 +118,8 @@ class Boundaries(eqx.Module):
         if not isinstance(self.grid, Grid):
             if width != 1:
                 raise ValueError(
-                    f"an `OrthogonalGrid` has one ghost layer, but {width} are needed: take `order=2`, and for flow "
-                    "that cannot be compressed `Central()` transport."
+                    f"an `OrthogonalGrid` has one ghost layer, but {width} are needed. Use `order=2`, and for "
+                    "incompressible flow `Central()` transport."
                 )
             return
         for axis, (name, n) in enumerate(zip(self.grid.names, self.shape)):
@@ -127,8 +127,9 @@ class Boundaries(eqx.Module):
                 least = width if isinstance(condition, Periodic) else condition.points(offset, accuracy)
                 if n < least:
                     raise ValueError(
-                        f"{width} ghost layers of accuracy {accuracy} at a {type(condition).__name__} side need at "
-                        f"least {least} unknowns along {name}, but the grid has {n}: refine it or lower the order."
+                        f"{width} ghost layers of accuracy {accuracy} at a {type(condition).__name__} side require at "
+                        f"least {least} unknowns along {name}, but the grid has {n}. Refine the grid or lower the "
+                        "order."
                     )
 
     def pad(
@@ -181,7 +182,7 @@ class Boundaries(eqx.Module):
         if u.shape[-self.grid.ndim :] != self.shape:
             raise ValueError(
                 f"the field must end with the axes {self.shape} of {self.grid} at {self.location}, but has shape "
-                f"{u.shape}. The grid's axes come last, components in front of them."
+                f"{u.shape}. Components come first, the grid's axes last."
             )
 
     def _pad_axis(self, u: Array, width: int, axis: int, pair: Any, accuracy: int) -> Array:
@@ -242,9 +243,9 @@ def as_boundary(grid: AbstractGrid, boundary: Any, at: Location = "center") -> A
         ValueError: If it is that of another grid.
     """
     if isinstance(boundary, Boundaries) and boundary.grid != grid:
-        raise ValueError(f"`boundary` is that of another grid, {boundary.grid}, than the operator's, {grid}.")
+        raise ValueError(f"`boundary` belongs to the grid {boundary.grid}, but the operator to {grid}.")
     if isinstance(grid, OrthogonalGrid) and hasattr(boundary, "along") and boundary.grid != grid:
-        raise ValueError(f"`boundary` is that of another grid, {boundary.grid}, than the operator's, {grid}.")
+        raise ValueError(f"`boundary` belongs to the grid {boundary.grid}, but the operator to {grid}.")
     return boundary if hasattr(boundary, "pad") else Boundaries(grid, boundary, at)
 
 
@@ -268,7 +269,7 @@ def _check_geometry(boundary: Boundaries) -> None:
     curved = isinstance(grid, OrthogonalGrid) and not isinstance(grid.system, Cartesian)
     if (body is not None or curved) and set(boundary.location) != {"center"}:
         where = "a body" if body is not None else f"a grid in {type(grid.system).__name__} coordinates"
-        raise ValueError(f"{where} needs unknowns at centres, but they are at {boundary.location}.")
+        raise ValueError(f"{where} requires unknowns at centres, but they are at {boundary.location}.")
     if body is not None and body.levels.shape != grid.shape:
         raise ValueError(f"`Immersed(body=...)` must have the grid's shape {grid.shape}, but has {body.levels.shape}.")
     if isinstance(grid, OrthogonalGrid):
@@ -303,16 +304,16 @@ def pairs_of_sides(
         conditions = dict.fromkeys(grid.names, conditions)
     known = {f"{name}{end}" for name in grid.names for end in ("", "-", "+")}
     if unknown := sorted(set(conditions) - known):
-        raise ValueError(
-            f"`conditions` names {', '.join(unknown)}, but the sides are among {', '.join(sorted(known))}."
-        )
+        raise ValueError(f"`conditions` contains {', '.join(unknown)}, but the sides are {', '.join(sorted(known))}.")
     found = []
     for name in grid.names:
         ends = [name + "-", name + "+"]
         given = [key for key in ends if key in conditions]
         if name in conditions:
             if given:
-                raise ValueError(f"`conditions` has both {name!r} and {given[0]!r}: give the axis or its two ends.")
+                raise ValueError(
+                    f"`conditions` has both {name!r} and {given[0]!r}. Pass either the axis or its two ends."
+                )
             pair = (conditions[name], conditions[name])
         elif len(given) == 2:
             pair = (conditions[ends[0]], conditions[ends[1]])
@@ -323,7 +324,7 @@ def pairs_of_sides(
             if not isinstance(condition, (Periodic, kind)):
                 raise TypeError(f"a condition along {name} must be {known_kinds}, but is {condition!r}.")
         if isinstance(pair[0], Periodic) != isinstance(pair[1], Periodic):
-            raise ValueError(f"along {name} one end is periodic and the other is not: both must be, or neither.")
+            raise ValueError(f"along {name} only one end is periodic, but either both must be periodic or neither.")
         found.append(pair)
     return tuple(found)
 
@@ -336,11 +337,11 @@ def _of_curved(grid: OrthogonalGrid, conditions: Any, at_axis: Any) -> Any:
     if grid.on_axis:
         if "r-" in given:
             raise ValueError(
-                "`conditions` names 'r-', but the grid begins at the axis r = 0, which takes no condition."
+                "`conditions` contains 'r-', but the grid begins at the axis r = 0, which has no condition."
             )
         if "r" in given:
             given["r+"] = given.pop("r")
         if isinstance(given.get("r+"), Periodic):
-            raise ValueError("along r the grid begins at the axis r = 0 and cannot be periodic: give a wall at 'r+'.")
+            raise ValueError("along r the grid begins at the axis r = 0 and cannot be periodic. Pass a wall at 'r+'.")
         given["r-"] = at_axis
     return given

@@ -43,7 +43,7 @@ class Chebyshev(eqx.Module):
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
             raise ValueError(f"`Chebyshev(n=...)` must be a positive integer, but is {n!r}.")
         if not lower < upper:
-            raise ValueError(f"`Chebyshev` needs lower < upper, but they are {lower} and {upper}.")
+            raise ValueError(f"`Chebyshev` requires lower < upper, but they are {lower} and {upper}.")
         self.n, self.lower, self.upper = int(n), float(lower), float(upper)
 
     def _points(self) -> np.ndarray:

@@ -34,7 +34,7 @@ def side_value(name: str) -> Callable[[Any], Any]:
         except TypeError as error:
             raise TypeError(
                 f"`{name}` must be a number, an array or a function `(t, args)`, such as `lambda t, args: 2 * t`, but "
-                f"the function takes {signature}."
+                f"the function has the signature {signature}."
             ) from error
         return value
 
@@ -45,7 +45,7 @@ def evaluated(value: Any, t: RealScalarLike | None, args: Args) -> Any:
     if not callable(value):
         return value
     if t is None:
-        raise ValueError("a boundary value is a function of time, but no `t` was given: call with `t=...`.")
+        raise ValueError("a boundary value is a function of time, but no `t` was given. Call with `t=...`.")
     return value(t, args)
 
 
@@ -173,8 +173,8 @@ class Dirichlet(AbstractWall):
         """Returns `accuracy - 1`: the value at the wall is one more."""
         if offset == 0:
             raise ValueError(
-                "`Dirichlet` gives the value at the wall, so no unknown may lie there: use the location "
-                "'inner', 'lower' or 'upper' (`Boundaries(..., at='node')` chooses it)."
+                "`Dirichlet` sets the value at the wall, so no unknown may be there. Use the location "
+                "'inner', 'lower' or 'upper' (`Boundaries(..., at='node')` selects it)."
             )
         return max(1, accuracy - 1)
 

@@ -204,7 +204,7 @@ class _Vector(eqx.Module):
         ndim = self.grid.ndim
         if v.ndim <= ndim or v.shape[v.ndim - ndim - 1] != len(self.boundaries):
             raise ValueError(
-                f"a field of vectors must have shape (..., {len(self.boundaries)}, *grid), with the grid's {ndim} axes "
+                f"a vector field must have shape (..., {len(self.boundaries)}, *grid), with the grid's {ndim} axes "
                 f"last, but has shape {v.shape}."
             )
         at = v.ndim - ndim - 1
@@ -224,7 +224,9 @@ def _vector(grid: AbstractGrid, boundary: Any, order: Any, components: int, name
     several = isinstance(boundary, Sequence)
     found = tuple(as_boundary(grid, b) for b in (boundary if several else (boundary,) * components))
     if len(found) != components:
-        raise ValueError(f"`{name}(boundary=...)` must be one for all of {components} components or one for each.")
+        raise ValueError(
+            f"`{name}(boundary=...)` must be one boundary for all {components} components or one for each."
+        )
     order = check_order(order, ORDERS, name)
     for each in found:
         check_boundary(each, order // 2, order + 1, name, order if name == "Divergence" else None)
@@ -303,7 +305,7 @@ class Curl(eqx.Module):
 
     def __init__(self, grid: AbstractGrid, boundary: Any, order: int = 2):
         if grid.ndim == 1:
-            raise ValueError("`Curl` needs a grid of two or three dimensions.")
+            raise ValueError("`Curl` requires a grid of two or three dimensions.")
         self._vector = _vector(grid, boundary, order, grid.ndim, "Curl")
 
     def __call__(self, v: Inexact[Array, "..."], *, t: RealScalarLike | None = None, args: Args = None) -> Array:

@@ -63,7 +63,7 @@ class Grid(AbstractGrid):
 
     def __init__(self, shape: int | Sequence[int], lower: Any = 0.0, upper: Any = 1.0):
         if not isinstance(shape, int | np.integer) and not np.ndim(shape):
-            raise TypeError(f"`Grid(shape=...)` must be whole numbers of cells, one for each axis, but is {shape!r}.")
+            raise TypeError(f"`Grid(shape=...)` must be integer numbers of cells, one for each axis, but is {shape!r}.")
         cells = tuple([shape] if isinstance(shape, int | np.integer) else shape)
         if not 1 <= len(cells) <= 3:
             raise ValueError(f"`Grid(shape=...)` must have one to three axes, but has {len(cells)}: {cells}.")
@@ -74,7 +74,7 @@ class Grid(AbstractGrid):
         self.upper = _ends(upper, len(cells), "upper")
         for name, low, high in zip(AXES, self.lower, self.upper):
             if not low < high:
-                raise ValueError(f"`Grid` needs lower < upper, but along {name} they are {low} and {high}.")
+                raise ValueError(f"`Grid` requires lower < upper, but along {name} they are {low} and {high}.")
 
     def __hash__(self):
         return hash((self.shape, self.lower, self.upper))

@@ -167,7 +167,7 @@ def random_vortices(grid: Grid, count: int = 10, *, radius: RealScalarLike = 0.0
         ```
     """
     if grid.ndim != 2:
-        raise ValueError(f"`random_vortices` needs a grid of two dimensions, but {grid} has {grid.ndim}.")
+        raise ValueError(f"`random_vortices` requires a grid of two dimensions, but {grid} has {grid.ndim}.")
     count = check_count(count, "count", "random_vortices")
     where, strength = jax.random.split(key)
     bells = jnp.exp(-_distances(grid, _places(grid, count, where)) / (2 * (radius * min(grid.extent)) ** 2))

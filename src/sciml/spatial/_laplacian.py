@@ -177,7 +177,7 @@ class Biharmonic(eqx.Module):
         boundary = as_boundary(grid, boundary)
         walls = not all(getattr(boundary, "periodic", (False,)))
         if walls and order == 8:
-            raise ValueError("`Biharmonic(order=8)` needs periodic axes: between walls take an order of at most 6.")
+            raise ValueError("`Biharmonic(order=8)` requires periodic axes. Between walls use an order of at most 6.")
         self.inner = Laplacian(grid, boundary, order + 2 if walls and order > 2 else order)
         self.outer = Laplacian(grid, self.inner.boundary.homogeneous() if laplacian is None else laplacian, order)
 

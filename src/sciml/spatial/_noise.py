@@ -244,7 +244,7 @@ class ColouredNoise(AbstractFieldNoise):
         for basis, at, name in zip(spectral.bases, spectral.location, grid.names):
             if basis == "cosine" and at != "center":
                 raise ValueError(
-                    f"`ColouredNoise` between two Neumann sides needs unknowns at centres of cells, but along {name} "
+                    f"`ColouredNoise` between two Neumann sides requires unknowns at cell centres, but along {name} "
                     f"they are at {at!r}."
                 )
         k = jnp.sqrt(-spectral.laplacian)

@@ -51,12 +51,13 @@ class Points(eqx.Module):
         shape = self.positions.shape
         if len(shape) not in (1, 2) or shape[-1] != grid.ndim:
             raise ValueError(
-                f"`Points(positions=...)` must have the shape (points, {grid.ndim}) or ({grid.ndim},), but has {shape}."
+                f"`Points(positions=...)` must have shape (points, {grid.ndim}) or ({grid.ndim},), but has shape "
+                f"{shape}."
             )
         if not isinstance(self.positions, Tracer):
             known = np.asarray(self.positions)
             if np.any(known < np.asarray(grid.lower)) or np.any(known > np.asarray(grid.upper)):
-                raise ValueError(f"`Points(positions=...)` must lie within {grid}, but are {known.tolist()}.")
+                raise ValueError(f"`Points(positions=...)` must be within {grid}, but are {known.tolist()}.")
 
     def _corners(self, dtype: Any) -> tuple[tuple[Array, ...], Array]:
         """The indices of the cells around each place, and their weights, of shape `(corners, *points)`."""

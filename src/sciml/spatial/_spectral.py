@@ -122,11 +122,11 @@ class Spectral(eqx.Module):
         if not isinstance(boundaries, Boundaries):
             raise TypeError(
                 f"`Spectral(boundary=...)` must be Boundaries(grid, conditions), or conditions, but is a "
-                f"{type(boundaries).__name__}: its transforms go along whole axes. For a field that is split over "
-                "devices there are `Domain.fftn` and models of finite differences."
+                f"{type(boundaries).__name__}. Its transforms need whole axes; for a field that is split over "
+                "devices use `Domain.fftn` or finite-difference models."
             )
         if not alike(boundaries):
-            raise ValueError("`Spectral` needs a `Grid`, whose cells are all alike, without a body in it.")
+            raise ValueError("`Spectral` requires a uniform `Grid` without a body.")
         if field not in ("real", "complex"):
             raise ValueError(f"`Spectral(field=...)` must be 'real' or 'complex', but is {field!r}.")
         self.grid, self.location, self.field = grid, boundaries.location, field
@@ -135,16 +135,16 @@ class Spectral(eqx.Module):
             kinds = type(pair[0]), type(pair[1])
             if kinds not in _BASES:
                 raise ValueError(
-                    f"`Spectral` has modes for two Periodic, two Dirichlet or two Neumann sides, but along {name} they "
-                    f"are {kinds[0].__name__} and {kinds[1].__name__}."
+                    "`Spectral` supports two Periodic, two Dirichlet or two Neumann sides along an axis, but along "
+                    f"{name} they are {kinds[0].__name__} and {kinds[1].__name__}."
                 )
             if any(_moves(side) for side in pair):
                 raise ValueError(
-                    f"`Spectral` has modes that are zero at the walls, or have no slope there, but along {name} the "
-                    "conditions have other values: give 0, or put the values into the equation."
+                    f"`Spectral` requires Dirichlet or Neumann conditions with the value 0, but along {name} the "
+                    "conditions have other values. Use 0, or move the values into the equation."
                 )
             if kinds == (Periodic, Periodic) and at not in ("center", "lower"):
-                raise ValueError(f"`Spectral` needs unknowns of a periodic axis at 'center' or 'lower', not {at!r}.")
+                raise ValueError(f"`Spectral` requires unknowns of a periodic axis at 'center' or 'lower', not {at!r}.")
             found.append(_BASES[kinds])
         self.bases = tuple(found)
 
@@ -246,7 +246,7 @@ class Spectral(eqx.Module):
                 return jnp.asarray(_spread((1j * k) ** derivative, at, self.grid.ndim), jnp.result_type(complex))
         elif derivative % 2:
             raise ValueError(
-                f"an odd derivative along {axis} changes {self.bases[at]}s to the other kind: use `derivative`."
+                f"an odd derivative along {axis} turns {self.bases[at]}s into the other basis. Use `derivative`."
             )
         k = _spread((-1.0) ** (derivative // 2) * k**derivative, at, self.grid.ndim)
         return jnp.asarray(k, jnp.result_type(float))
@@ -278,7 +278,7 @@ class Spectral(eqx.Module):
         if derivative % 2 == 0:
             return same(modes, where, location)
         if location != "center":
-            raise ValueError("an odd derivative between walls needs unknowns at centres of cells.")
+            raise ValueError("an odd derivative between walls requires unknowns at cell centres.")
         # sin(k x) with k from 1 becomes cos(k x) with k from 0, and back; the mode too many vanishes at centres.
         pad = [(0, 0, 0)] * u.ndim
         pad[where] = (1, -1, 0) if self.bases[at] == "sine" else (-1, 1, 0)
@@ -319,7 +319,7 @@ class Spectral(eqx.Module):
         if u.shape[-self.grid.ndim :] != self.shape:
             raise ValueError(f"the field must end with the axes {self.shape}, but has shape {u.shape}.")
         if jnp.iscomplexobj(u) and self.field == "real":
-            raise TypeError("the field is complex: write `Spectral(..., field='complex')`.")
+            raise TypeError("the field is complex. Write `Spectral(..., field='complex')`.")
 
 
 def _moves(side: Any) -> bool:

@@ -42,13 +42,15 @@ def check_boundary(boundary: Any, width: int, accuracy: int, name: str = "", ord
     """
     if not alike(boundary) and order != 2:
         what = "an `OrthogonalGrid`" if getattr(boundary, "body", None) is None else "a body within the grid"
-        how = "knows nothing of" if order is None else f"has order {order}, but only order 2 for"
+        how = "does not support" if order is None else f"has order {order}, but only order 2 supports"
         raise ValueError(
-            f"`{name}` {how} {what}. `Laplacian`, `VariableLaplacian`, `Gradient`, `Divergence` and `EllipticOperator` "
-            "take it, of order 2."
+            f"`{name}` {how} {what}. Use `Laplacian`, `VariableLaplacian`, `Gradient`, `Divergence` or "
+            "`EllipticOperator` of order 2."
         )
     if not alike(boundary) and set(getattr(boundary, "location", ())) - {"center"}:
-        raise ValueError(f"`{name}` needs unknowns at centres where cells differ, but they are at {boundary.location}.")
+        raise ValueError(
+            f"`{name}` requires unknowns at centres on a non-uniform grid, but they are at {boundary.location}."
+        )
     if hasattr(boundary, "check"):
         boundary.check(width, accuracy)
 

@@ -73,7 +73,7 @@ class AbstractStore(abc.ABC):
         Raises:
             StoreError: If the store is no folder.
         """
-        raise _atomic.StoreError(f"{self} is no folder; give `store` a path to have results on disk.")
+        raise _atomic.StoreError(f"{self} is not a folder. Pass a path as `store` to write results to disk.")
 
     @abc.abstractmethod
     def put(self, number: int, tree: PyTree) -> None:
@@ -145,8 +145,8 @@ class AbstractStore(abc.ABC):
         found = _atomic.read_json(path)
         if not isinstance(found, dict):
             raise _atomic.StoreError(
-                f"{str(path)!r} is no manifest, which is a JSON object, but holds a {type(found).__name__}: it was "
-                "damaged or changed. Put it back, or give another path."
+                f"{str(path)!r} must be a manifest, a JSON object, but contains a {type(found).__name__}: it was "
+                "damaged or changed. Restore it, or use another path."
             )
         return found
 

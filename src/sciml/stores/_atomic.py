@@ -22,13 +22,13 @@ _numbers = itertools.count()
 _in_flight: set[str] = set()  # the names of this process's own files that are being written
 
 _CAUSES = {
-    errno.ENOSPC: "the disk is full. Free some space, or give a folder on another disk",
-    errno.EDQUOT: "the disk quota is used up. Free some space, or give a folder on another disk",
-    errno.EACCES: "writing there is not permitted. Give a folder that this user may write to",
-    errno.EPERM: "writing there is not permitted. Give a folder that this user may write to",
-    errno.EROFS: "the file system is read-only. Give a folder that can be written to",
-    errno.ENOTDIR: "a part of the path is a file, not a folder. Give another folder",
-    errno.EEXIST: "there is a file of that name, not a folder. Give another folder",
+    errno.ENOSPC: "the disk is full. Free some space, or use a folder on another disk",
+    errno.EDQUOT: "the disk quota is used up. Free some space, or use a folder on another disk",
+    errno.EACCES: "writing there is not permitted. Use a folder that this user may write to",
+    errno.EPERM: "writing there is not permitted. Use a folder that this user may write to",
+    errno.EROFS: "the file system is read-only. Use a folder that can be written to",
+    errno.ENOTDIR: "a part of the path is a file, not a folder. Use another folder",
+    errno.EEXIST: "there is a file of that name, not a folder. Use another folder",
     errno.EIO: "the device reported an error",
 }
 
@@ -65,7 +65,7 @@ def folder_of(path: str | os.PathLike, *, where: str) -> pathlib.Path:
     """
     if os.fspath(path) == "":
         raise ValueError(
-            f"`{where}`: the path of a store is empty; give the name of a folder, '.' for the current one."
+            f"`{where}`: the path of a store is empty. Pass the name of a folder, '.' for the current one."
         )
     return pathlib.Path(path)
 
@@ -106,8 +106,8 @@ def write(path: str | os.PathLike, fill: Callable[[IO[bytes]], Any]) -> None:
         replace(path, fill)
     except OSError as error:
         raise StoreError(
-            f"{str(path)!r} could not be written: {cause_of(error)}. What was written before is intact: run the same "
-            "call again with `resume=True` to go on from there."
+            f"{str(path)!r} could not be written: {cause_of(error)}. Everything written before is intact: repeat the "
+            "same call with `resume=True` to continue."
         ) from error
 
 
@@ -230,8 +230,8 @@ def read_npz(path: str | os.PathLike, wanted: Callable[[str], bool] = lambda nam
         raise
     except Exception as error:  # a damaged zip raises errors of many kinds
         raise DamagedBlockError(
-            f"{str(path)!r} cannot be read: it is not a whole npz file of arrays ({type(error).__name__}: {error}). If "
-            "it was damaged or cut short, delete it: what is missing is computed again where the run allows it."
+            f"{str(path)!r} cannot be read: it is not a complete npz file of arrays ({type(error).__name__}: {error}). "
+            "If it was damaged or truncated, delete it: missing blocks are recomputed if the run supports it."
         ) from error
 
 

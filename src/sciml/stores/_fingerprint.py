@@ -207,8 +207,8 @@ def check_same(before: Fingerprint, now: Fingerprint, *, where: str) -> None:
     if lines:
         listed = "\n".join(f"  {line}" for line in lines)
         raise StoreError(
-            f"{where} holds another run than this one, so it cannot be resumed:\n{listed}\n"
-            "Give another path for the new run, or call with what the stored run had."
+            f"{where} contains a different run, so it cannot be resumed:\n{listed}\n"
+            "Use another path for the new run, or the same arguments as the stored run."
         )
 
 
@@ -265,9 +265,9 @@ def _leaves_that_differ(name: str, mine: Part, theirs: Part) -> list[str]:
 
 def _line(name: str, before: str, now: str) -> str:
     if before == now == _PROGRAM:
-        return f"`{name}`: the model, or a function that the run calls, computes something else than before"
+        return f"`{name}`: the model, or a function that the run calls, computes something different than before"
     if before == now:
-        return f"`{name}`: looks the same ({before}), but its values or its code differ"
+        return f"`{name}`: the description is the same ({before}), but its values or its code differ"
     return f"`{name}`: {before} before, {now} now"
 
 

@@ -67,7 +67,7 @@ class Hosts(NamedTuple):
         if error is not None:
             raise error
         if failed:
-            raise StoreError("Process 0, which writes the results of this run, could not; its error says why.")
+            raise StoreError("Process 0 failed to write the results of this run. See the error of that process.")
 
 
 @functools.cache
@@ -86,8 +86,8 @@ def hosts_of(tree: PyTree) -> Hosts:
         if isinstance(x, jax.Array) and not x.is_fully_addressable:
             if not isinstance(x.sharding, NamedSharding) or not isinstance(x.sharding.mesh, Mesh):
                 raise ValueError(
-                    "A state that spans processes must lie on a mesh, as `sciml.parallel.Domain.split` or "
-                    f"`jax.sharding.NamedSharding` place it, but has the sharding {x.sharding}."
+                    "A state that spans processes must be on a mesh, placed by `sciml.parallel.Domain.split` or "
+                    f"`jax.sharding.NamedSharding`, but has the sharding {x.sharding}."
                 )
             return Hosts(x.sharding.mesh)
     return Hosts()

@@ -52,7 +52,7 @@ def owned(key: object, what: str) -> Iterator[None]:
         if key in _held:
             raise StoreError(
                 f"{what} is being written by another run in this process ({os.getpid()}). Wait until it ends and call "
-                "again, or give another path."
+                "again, or use another path."
             )
         _held.add(key)
     try:
@@ -142,7 +142,7 @@ def _busy(what: str, path: pathlib.Path, holder: bytes) -> str:
         host, who = found["host"], f"process {found['pid']} on host {found['host']} since {found['since']}"
     except (ValueError, KeyError, TypeError):  # it has not written its name yet
         host, who = "", "another process"
-    remedy = "Wait until it ends and call again, or give another path."
+    remedy = "Wait until it ends and call again, or use another path."
     if host not in ("", socket.gethostname()):
         remedy += f" If that host has crashed, delete {str(path)!r}."
     return f"{what} is being written by {who}. {remedy}"

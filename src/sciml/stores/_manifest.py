@@ -11,7 +11,7 @@ from ._fingerprint import Fingerprint, check_same
 
 FORMAT = 3
 
-_REMEDY = "it was damaged or changed. Put it back, or give another path"
+_REMEDY = "it was damaged or changed. Restore it, or use another path"
 
 
 def open_run(
@@ -36,9 +36,7 @@ def open_run(
     if manifest is None:
         # another run may have written both meanwhile, the manifest first
         if store.numbers() and store.read_manifest() is None:
-            raise StoreError(
-                f"{store} holds blocks but no manifest, so they cannot be told from others. Give another path."
-            )
+            raise StoreError(f"{store} contains blocks but no manifest, so their run is unknown. Use another path.")
         manifest = {"format": FORMAT, "kind": kind, "fingerprint": found.to_json(), **info}
         if store.create_manifest(manifest):
             return manifest
@@ -47,7 +45,7 @@ def open_run(
             raise StoreError(f"{store} has a manifest that cannot be read, or another process removes its files.")
     if not resume:
         raise StoreError(
-            f"{store} holds a run already. Give another path, delete the folder, or go on with that run by "
+            f"{store} already contains a run. Use another path, delete the folder, or continue that run with "
             "`resume=True`."
         )
     check_kind(manifest, (kind,), store)
@@ -65,7 +63,7 @@ def _fingerprint_of(manifest: dict[str, Any], store: AbstractStore) -> Fingerpri
     try:
         return Fingerprint.from_json(manifest["fingerprint"])
     except (KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"The manifest of {store} does not say what its run depends on: {_REMEDY}.") from error
+        raise StoreError(f"The manifest of {store} does not list the inputs of its run: {_REMEDY}.") from error
 
 
 def check_kind(manifest: dict[str, Any], kinds: tuple[str, ...], store: AbstractStore) -> None:
@@ -80,4 +78,4 @@ def check_kind(manifest: dict[str, Any], kinds: tuple[str, ...], store: Abstract
         )
     if manifest.get("kind") not in kinds:
         wanted = " or ".join(f"`{kind}`" for kind in kinds)
-        raise StoreError(f"{store} was written by `{manifest.get('kind')}`, not by {wanted}. Give another path.")
+        raise StoreError(f"{store} was written by `{manifest.get('kind')}`, not by {wanted}. Use another path.")

@@ -66,7 +66,7 @@ class OrbaxStore(AbstractStore):
                 checkpointer.wait_until_finished()
         except OSError as error:
             raise _atomic.StoreError(
-                f"{str(self._block(number))!r} could not be written: {error}. What was written before is intact."
+                f"{str(self._block(number))!r} could not be written: {error}. Everything written before is intact."
             ) from error
 
     def get(self, number: int, like: PyTree = None) -> PyTree:
@@ -90,7 +90,9 @@ class OrbaxStore(AbstractStore):
             with orbax.Checkpointer(orbax.PyTreeCheckpointHandler()) as checkpointer:
                 known = checkpointer.metadata(self._block(number)).item_metadata
                 if known is None:
-                    raise _atomic.StoreError(f"{str(self._block(number))!r} cannot be read: it is no whole checkpoint.")
+                    raise _atomic.StoreError(
+                        f"{str(self._block(number))!r} cannot be read: it is not a complete checkpoint."
+                    )
                 found = known.tree
                 found = {name: target(name, x) for name, x in found.items() if like is None or base_of(name) in wanted}
                 options = orbax.checkpoint_utils.construct_restore_args(found)
@@ -123,5 +125,5 @@ def _orbax() -> Any:
     try:
         import orbax.checkpoint
     except ImportError as error:
-        raise ImportError("`OrbaxStore` needs orbax-checkpoint: `pip install 'sciml-jax[checkpoint]'`.") from error
+        raise ImportError("`OrbaxStore` requires orbax-checkpoint: `pip install 'sciml-jax[checkpoint]'`.") from error
     return orbax.checkpoint

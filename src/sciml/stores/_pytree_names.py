@@ -86,12 +86,12 @@ def from_named(named: Mapping[str, np.ndarray | jax.Array], like: PyTree = None,
     for path, leaf in leaves:
         name = name_of(path)
         if name not in arrays:
-            raise StoreError(f"{where} holds no `{name}`, only {sorted(arrays)}: it is of another run.")
+            raise StoreError(f"{where} does not contain `{name}`, only {sorted(arrays)}: it belongs to another run.")
         x = arrays[name]
         if hasattr(leaf, "dtype") and (x.shape != leaf.shape or x.dtype != leaf.dtype):
             raise StoreError(
-                f"{where} holds `{name}` as {x.dtype}{list(x.shape)}, where {leaf.dtype}{list(leaf.shape)} was "
-                "expected: it is of another run."
+                f"{where} contains `{name}` as {x.dtype}{list(x.shape)}, but {leaf.dtype}{list(leaf.shape)} was "
+                "expected: it belongs to another run."
             )
         found.append(x)
     return jax.tree.unflatten(treedef, found)
@@ -116,7 +116,7 @@ def check_names(tree: PyTree) -> None:
 
 
 def _same_name(name: str) -> str:
-    return f"Two arrays would both be stored as `{name}`: give one of them another key."
+    return f"Two arrays would both be stored as `{name}`. Rename the key of one of them."
 
 
 def base_of(name: str) -> str:

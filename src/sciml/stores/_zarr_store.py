@@ -69,8 +69,8 @@ class ZarrStore(AbstractStore):
         lengths = {name: x.shape[:1] for name, x in named.items()}
         if any("|" in name for name in named) or len(set(lengths.values())) != 1 or () in lengths.values():
             raise _atomic.StoreError(
-                f"A block of {self} must hold arrays of numbers that zarr knows, with the same number of rows, but has "
-                f"the rows {lengths}. `NpzStore` takes any arrays."
+                f"A block of {self} must contain arrays of a dtype that zarr supports, with equal numbers of rows, but "
+                f"has {lengths} rows. `NpzStore` supports all arrays."
             )
         (rows,) = next(iter(lengths.values()))
         size = self._rows(number, rows)
@@ -84,13 +84,13 @@ class ZarrStore(AbstractStore):
                 arrays[name][first : first + rows] = x
         except OSError as error:
             raise _atomic.StoreError(
-                f"Block {number} of {self} could not be written: {error}. What was written before is intact: run the "
-                "same call again with `resume=True` to go on from there."
+                f"Block {number} of {self} could not be written: {error}. Everything written before is intact: repeat "
+                "the same call with `resume=True` to continue."
             ) from error
         except (ValueError, KeyError, TypeError) as error:
             raise _atomic.StoreError(
-                f"Block {number} of {self} could not be written: what zarr knows of its arrays was damaged or is of "
-                f"another run ({type(error).__name__}: {error}). Give another path."
+                f"Block {number} of {self} could not be written: the zarr metadata was damaged or belongs to "
+                f"another run ({type(error).__name__}: {error}). Use another path."
             ) from error
         checks = {name: _checksum(x) for name, x in named.items()}
         _atomic.write_json(self._marker(number), {"rows": rows, "arrays": places, "crc32": checks})
@@ -116,13 +116,13 @@ class ZarrStore(AbstractStore):
         # zarr reads a chunk whose file is gone as zeros, and other bytes as other numbers
         for name, x in named.items():
             if len(x) != rows or _checksum(x) != checks.get(name):
-                raise self._damaged(number, f"`{name}` is not what was written, or a file is gone")
+                raise self._damaged(number, f"`{name}` was changed, or a file is missing")
         return from_named(named, like, where=str(self))
 
     def _damaged(self, number: int, why: str) -> _atomic.DamagedBlockError:
         return _atomic.DamagedBlockError(
-            f"Block {number} of {self} cannot be read: {why}. If its files were damaged, `remove({number})` it: what "
-            "is missing is computed again where the run allows it."
+            f"Block {number} of {self} cannot be read: {why}. If its files were damaged, call `remove({number})`: "
+            "missing blocks are recomputed if the run supports it."
         )
 
     def numbers(self) -> list[int]:
@@ -147,7 +147,7 @@ class ZarrStore(AbstractStore):
             size = _atomic.read_json(self._marker(self.numbers()[0]))["rows"]
         size = rows if size is None else int(size)
         if rows > size:
-            raise _atomic.StoreError(f"Block {number} of {self} has {rows} rows, more than the {size} of the others.")
+            raise _atomic.StoreError(f"Block {number} of {self} has {rows} rows, but the others have {size}.")
         return size
 
     def _array(self, group: Any, name: str, x: np.ndarray, size: int, length: int) -> Any:
@@ -206,5 +206,7 @@ def _zarr() -> Any:
     try:
         import zarr
     except ImportError as error:
-        raise ImportError("`ZarrStore` needs zarr: `pip install 'sciml-jax[io]'`. `NpzStore` needs nothing.") from error
+        raise ImportError(
+            "`ZarrStore` requires zarr: `pip install 'sciml-jax[io]'`. `NpzStore` requires nothing."
+        ) from error
     return zarr

@@ -19,10 +19,10 @@ class Breakeven(NamedTuple):
     Attributes:
         solves: After how many solves the surrogate has cost less than the solver; infinite where it never does.
         error: The error of the surrogate, the mean over the problems.
-        surrogate_seconds: What one solve by the surrogate takes.
-        solver_seconds: What a solve takes the solver that is as accurate as the surrogate.
+        surrogate_seconds: The time of one solve with the surrogate.
+        solver_seconds: The time of one solve with the solver that is as accurate as the surrogate.
         errors: The errors of the solvers, in the order in which they were given.
-        seconds: What a solve takes each of them.
+        seconds: The time of one solve with each of them.
     """
 
     solves: float
@@ -52,8 +52,8 @@ def breakeven(
 
     A network is quick, and so is a solver that may be as wrong: it takes larger steps and a coarser grid. So the
     comparison is at equal error. The solver is given several times, from coarse to fine; between these, the seconds
-    that it takes for the surrogate's error are interpolated in logarithms. With these, $t_c$, and those of the
-    surrogate, $t_s$,
+    that it takes for the surrogate's error are interpolated in logarithms. With the solver times $t_c$ and the
+    surrogate times $t_s$,
 
     $$n = \frac{t_{\text{training}}}{t_c - t_s}, \qquad \text{infinite where } t_c \le t_s.$$
 
@@ -66,14 +66,14 @@ def breakeven(
         error: `error(solution, problem)`, one number, such as the relative error against a reference that is part of
             the problem; its mean over the problems counts.
         problems: Problems, a PyTree of arrays with one row for each.
-        training_seconds: What the surrogate has cost: solves for its data, and training.
+        training_seconds: The cost of the surrogate: solves for its data, and training.
 
     Returns:
         A `Breakeven`.
 
     Raises:
-        ValueError: If there is no solver, the problems are not rows of arrays, an error is not finite, or no solver
-            is as accurate as the surrogate: give a finer one.
+        ValueError: If there is no solver, the problems are not rows of arrays, an error is not finite, or no solver is
+            as accurate as the surrogate (pass a finer one).
 
     Source:
         Breakeven complexity of surrogates: arXiv:2605.15399, 2026.
@@ -103,17 +103,17 @@ def breakeven(
     leaves = jax.tree.leaves(problems)
     if not leaves or any(jnp.ndim(x) == 0 or len(x) != len(leaves[0]) for x in leaves):
         shapes = [jnp.shape(x) for x in leaves]
-        raise ValueError(f"`problems` must be arrays with a row for each problem, but have the shapes {shapes}.")
+        raise ValueError(f"`problems` must be arrays with a row for each problem, but have shapes {shapes}.")
     if not solvers:
-        raise ValueError("`solvers` must hold one function at least, from coarse to fine.")
+        raise ValueError("`solvers` must contain at least one function, from coarse to fine.")
     if not (math.isfinite(training_seconds) and training_seconds >= 0):
-        raise ValueError(f"`training_seconds` must be a number of seconds, not negative, but is {training_seconds}.")
+        raise ValueError(f"`training_seconds` must be a nonnegative number of seconds, but is {training_seconds}.")
     count = len(leaves[0])
     compiled = [jax.jit(jax.vmap(fn)) for fn in (*solvers, surrogate)]
     judged = jax.jit(jax.vmap(error))
     errors = [float(jnp.mean(judged(run(problems), problems))) for run in compiled]
     if not np.all(np.isfinite(errors)):
-        raise ValueError(f"the errors must be finite, but those of the solvers and of the surrogate are {errors}.")
+        raise ValueError(f"the errors of the solvers and the surrogate must be finite, but are {errors}.")
     best = [math.inf] * len(compiled)
     for _ in range(_REPEATS):
         for i, run in enumerate(compiled):
@@ -137,8 +137,8 @@ def seconds_at(error: float, errors: Sequence[float], seconds: Sequence[float]) 
     enough = [s for e, s in zip(errors, seconds, strict=True) if e <= error]
     if not enough:
         raise ValueError(
-            f"no solver is as accurate as the surrogate, whose error is {error:.3g}: theirs are at least "
-            f"{min(errors):.3g}. Give a finer one."
+            f"no solver is as accurate as the surrogate, whose error is {error:.3g}; the smallest solver error is "
+            f"{min(errors):.3g}. Add a finer solver."
         )
     found = min(enough)
     # between a solver that is too coarse and one that is fine enough

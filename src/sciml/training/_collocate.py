@@ -19,7 +19,7 @@ class CollocationLoss(eqx.Module):
 
     Attributes:
         scale: The size of the rates, one number for each component.
-        args: What the model takes beside time and state.
+        args: The third argument of the model.
     """
 
     scale: PyTree
@@ -69,23 +69,23 @@ def collocate(
     $$L = \frac{1}{n m} \sum_{i, j} \Bigl(\frac{f_j(t_i, s(t_i)) - \dot s_j(t_i)}{\sigma_j}\Bigr)^2,$$
 
     with $\sigma_j$ the root mean square of the rates. Nothing is solved, and there is nothing that a bad start could
-    leave: a step costs as much as a step of any regression. What splines make of the measurements stays in the
-    result, so that `multiple_shooting` of `found.model` should follow. The whole state has to be seen.
+    leave: a step costs as much as a step of any regression. The error of the splines remains in the result, so
+    `multiple_shooting` of `found.model` should follow. The whole state has to be seen.
 
     Args:
         model: The vector field, `model(t, y, args)`.
         ts: The times of the measurements, shape `(times,)`; or a list of such arrays, one for each experiment.
-        ys: What was measured, a PyTree of arrays of shape `(times, ...)`, NaN where nothing was; or a list of these.
-        at: The times at which slopes are matched; by default those of the measurements. For one experiment.
+        ys: The measurements, a PyTree of arrays of shape `(times, ...)`, NaN for missing values; or a list of these.
+        at: The times at which slopes are matched; by default the times of the measurements. For one experiment.
         smoothing: As for `smooth`; by default by cross-validation.
-        args: What the model takes beside time and state.
+        args: The third argument of the model.
 
     Returns:
         A `CollocationProblem`: model, loss and data for `sciml.training.train(*problem)`.
 
     Raises:
         ValueError: If times do not ascend, or a component was measured fewer than five times.
-        TypeError: If measurements are no real numbers.
+        TypeError: If measurements are not real numbers.
 
     Source:
         J. M. Varah, A spline least squares method for numerical parameter estimation in differential equations, SIAM J.
@@ -109,7 +109,9 @@ def collocate(
     """
     if is_several(ts):
         if at is not None:
-            raise ValueError("`collocate(at=...)` is for one experiment; leave it out, or give one.")
+            raise ValueError(
+                "`collocate(at=...)` supports only one experiment. Leave `at` out, or pass one experiment."
+            )
         each = [smooth(t, y, smoothing=smoothing) for t, y in records_of(ts, ys, "collocate")]
         data = jax.tree.map(lambda *parts: jnp.concatenate(parts), *each)
     else:

@@ -9,7 +9,7 @@ def in_words(direction: np.ndarray, names: Sequence[str], *, least: float = 0.1,
     """Returns a direction as a sum, such as `0.71 absorption - 0.71 clearance`; parts below a tenth are left out.
 
     Args:
-        direction: What changes of each parameter make it up.
+        direction: The change of each parameter along the direction.
         names: The parameters' names.
         least: The smallest part that is named, of the largest one.
         most: The most parts.

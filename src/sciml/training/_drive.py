@@ -42,7 +42,7 @@ class FitState(NamedTuple):
 
 
 class FitOutcome(NamedTuple):
-    """What the host loop found, one entry per start."""
+    """The result of the host loop, one entry per start."""
 
     zs: Float[Array, "starts p"]
     losses: np.ndarray

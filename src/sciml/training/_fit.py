@@ -37,10 +37,10 @@ class Laplace(NamedTuple):
 
     Attributes:
         sigma: Standard deviation of one residual.
-        factor: A matrix $F$ with $F F^T$ the covariance, or None where there is no such matrix.
+        factor: A matrix $F$ with covariance $F F^T$, or None if there is no such matrix.
         covariance: $p \times p$; infinite in rows and columns that the data do not determine.
-        undetermined: Which parameters the data do not determine.
-        rough: Which parameters have standard errors that the loss contradicts, see `compared_with_loss`.
+        undetermined: The parameters that the data do not determine.
+        rough: The parameters whose standard errors the loss contradicts, see `compared_with_loss`.
     """
 
     sigma: float
@@ -107,15 +107,15 @@ def compared_with_loss(
 ) -> Laplace:
     r"""Compares the widest directions with the loss itself, and shortens those along which it rises sooner.
 
-    One standard error along a column $f$ of the factor promises a loss that is higher by $s^2 / 2$. Where two
-    parameters do the same thing, as two rates that are equal, the Jacobian sees nothing of their difference and
-    promises far more room than there is: such a column is shortened to the distance at which the loss has
-    risen by $s^2 / 2$, on the side where that is nearer.
+    One standard error along a column $f$ of the factor promises a loss that is higher by $s^2 / 2$. If two parameters
+    have the same effect, such as two equal rates, the Jacobian does not resolve their difference and promises a much
+    wider range than the loss allows. Such a column is shortened to the distance at which the loss has risen by
+    $s^2 / 2$, on the nearer side.
 
     Args:
         found: The approximation by the Jacobian.
         z: The optimum, in the free variables.
-        scale: What is a large change of each free variable.
+        scale: The size of a large change of each free variable.
         residual: The residuals as a function of the free variables; not finite where the model fails.
 
     Returns:
@@ -155,10 +155,10 @@ def loose(found: Laplace, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Args:
         found: The approximation.
-        scale: What is a large change of each free variable, at the optimum or at the start, whichever is larger.
+        scale: The size of a large change of each free variable, at the optimum or at the start, whichever is larger.
 
     Returns:
-        Which parameters these are, and the widest direction, in units of the scales.
+        These parameters, and the widest direction, in units of the scales.
     """
     if found.factor is None:
         return np.zeros(len(scale), bool), np.zeros(len(scale))
@@ -202,73 +202,71 @@ def fit(
     progress: ProgressOption = True,
     throw: bool = True,
 ) -> Fit:
-    r"""Fits chosen leaves of a model to data by least squares.
+    r"""Fits selected leaves of a model to data by least squares.
 
-    It minimises $\tfrac12 \sum_i r_i^2$ over the parameters, where the residuals
-    $r$ = `residuals(model, data)` are already scaled: $(\text{prediction} - \text{observation})/\sigma$ for
-    normal noise, $\log(\text{prediction}/\text{observation})$ for log-normal noise. A prior is one more residual,
+    `fit` minimises $\tfrac12 \sum_i r_i^2$ over the parameters. The residuals $r$ = `residuals(model, data)` are
+    already scaled: $(\text{prediction} - \text{observation})/\sigma$ for normal noise,
+    $\log(\text{prediction}/\text{observation})$ for log-normal noise. A prior is one more residual,
     $(\theta - \mu)/\tau$.
 
-    `fit` is a host loop around compiled segments of steps: call it outside of `jit` and `vmap`. The residuals
-    may contain `sciml.solve` with any adjoint: Jacobians and gradients use forward or reverse mode, whichever
-    the residuals allow and needs fewer passes. Forward mode (`adjoint=sciml.adjoints.Direct()`) costs one pass per
-    parameter, reverse mode one per residual. The optimiser computes in the default floating dtype; the model
-    keeps its own.
+    `fit` is a host loop around compiled segments of steps: call it outside of `jit` and `vmap`. The residuals may
+    contain `sciml.solve` with any adjoint. Jacobians and gradients use forward or reverse mode, whichever the residuals
+    support with fewer passes: forward mode (`adjoint=sciml.adjoints.Direct()`) costs one pass per parameter, reverse
+    mode one per residual. The optimiser computes in the default floating dtype; the model keeps its own dtype.
 
     Args:
-        model: The model with its initial parameters: any PyTree, such as an `eqx.Module` or a tuple of a
-            module and an initial state.
-        residuals: `residuals(model, data)`, a PyTree of floating-point arrays, $m$ numbers in all.
-        data: Whatever `residuals` needs; NumPy arrays become JAX arrays.
-        where: Picks the leaves (or subtrees) to fit, as in `eqx.tree_at`. None fits every floating-point array.
-        positive: Picks the fitted leaves that must stay positive, or True for all of them. They are fitted as
+        model: The model with its initial parameters: any PyTree, such as an `eqx.Module` or a tuple of a module and an
+            initial state.
+        residuals: `residuals(model, data)`, which returns a PyTree of floating-point arrays, $m$ numbers in total.
+        data: The second argument of `residuals`; NumPy arrays become JAX arrays.
+        where: Selects the leaves (or subtrees) to fit, as in `eqx.tree_at`. None fits every floating-point array.
+        positive: Selects the fitted leaves that must stay positive, or True for all of them. They are fitted as
             logarithms.
-        bounds: Tuples `(selector, lower, upper)`; None for no bound on a side. Bounds are numbers, or arrays that
-            broadcast against the leaf, in its unit.
+        bounds: Tuples `(selector, lower, upper)`; None for an open side. Bounds are numbers, or arrays that broadcast
+            against the leaf, in its unit.
         transforms: Tuples `(selector, transform)` with an instance of `sciml.training.AbstractTransform`, for other
             constraints.
         solver: None for Levenberg-Marquardt; an optimistix least-squares solver (`LevenbergMarquardt`, `GaussNewton`,
-            `Dogleg`) or minimiser (`BFGS`, ...), which brings its own tolerances; or an optax optimiser
-            (`optax.adam(1e-2)`, `optax.lbfgs()`), which sees the gradient of the loss in the transformed space. A
-            least-squares solver works in units in which the columns of the first Jacobian have equal lengths.
-        max_steps: The most steps per start. Reaching it is a failure of an optimistix solver, and a normal end for
-            an optax optimiser.
-        rtol: Relative tolerance, by default `1e-8` in float64 and `1e-4` in float32. Levenberg-Marquardt stops
-            when a step changes every parameter and every residual by less than `atol + rtol * |value|`, and every
-            optimistix solver when the loss has not fallen by this fraction in 30 steps. An optax optimiser stops when
+            `Dogleg`) or minimiser (`BFGS`, ...) with its own tolerances; or an optax optimiser (`optax.adam(1e-2)`,
+            `optax.lbfgs()`), which gets the gradient of the loss in the transformed space. Least-squares solvers scale
+            the parameters so that the columns of the first Jacobian have equal lengths.
+        max_steps: The maximum number of steps per start. Reaching it is a failure for an optimistix solver, and a
+            normal end for an optax optimiser.
+        rtol: Relative tolerance, by default `1e-8` in float64 and `1e-4` in float32. Levenberg-Marquardt stops when a
+            step changes every parameter and every residual by less than `atol + rtol * |value|`. Every optimistix
+            solver stops when the loss has not decreased by this fraction in 30 steps. An optax optimiser stops when
             $|g_i| \max(|z_i|, 1)$ is at most `atol + rtol * loss` for every transformed parameter $z_i$ and its
             gradient $g_i$.
-        atol: Absolute tolerance, by default as `rtol`.
-        starts: The number of initial points. The first is the model as given; all run as one `vmap` and the lowest loss
-            wins.
-        spread: Standard deviation of the other initial points about the first, in the transformed space: in
-            units of the parameter's magnitude for a free parameter, of a factor $e$ for a positive one, of the logit
-            for one between bounds.
-        key: A random key, needed where `starts > 1`. Start $i$ uses `fold_in(key, i)`.
-        sigma: The residuals' standard deviation where it is known (1 for residuals in units of their standard errors).
-            None estimates $s^2 = 2\,\text{loss}/(m - p)$.
-        covariance: Whether to compute $s^2 (J^T J)^{-1}$. None does for up to 1000 parameters.
-        horizon: A function of the model that returns `sciml.inspect.horizon(...)` of its solution, as long as the
-            residuals take it. It is asked before the first step and after the last one, and warns where gradients
-            through the solution say nothing before its end.
-        progress: Whether to show a bar, or a function to call with a `Progress` twice a second.
-        throw: Whether to raise where the optimiser fails; otherwise read `Fit.status`.
+        atol: Absolute tolerance, with the same default as `rtol`.
+        starts: The number of initial points. The first is the given model; all starts run in one `vmap`, and the lowest
+            loss wins.
+        spread: Standard deviation of the other initial points around the first, in the transformed space: in units of
+            the parameter's magnitude for a free parameter, of a factor $e$ for a positive one, of the logit for a
+            bounded one.
+        key: A random key, required if `starts > 1`. Start $i$ uses `fold_in(key, i)`.
+        sigma: The standard deviation of the residuals if it is known (1 for residuals in units of their standard
+            errors). None estimates $s^2 = 2\,\text{loss}/(m - p)$.
+        covariance: Whether to compute $s^2 (J^T J)^{-1}$. None computes it for up to 1000 parameters.
+        horizon: A function of the model that returns `sciml.inspect.horizon(...)` of its solution, over the interval
+            that the residuals use. It is evaluated before the first and after the last step; `fit` warns if gradients
+            become meaningless before the end of the solution.
+        progress: Whether to show a progress bar, or a function that is called with a `Progress` twice a second.
+        throw: Whether to raise an error if the optimiser fails; otherwise check `Fit.status`.
 
     Returns:
-        A `Fit`: the fitted model, its covariance and standard errors, the loss history, and `Fit.sample` to draw models
-        from the estimated uncertainty.
+        A `Fit`: the fitted model, its covariance and standard errors, the loss history, and `Fit.sample`, which draws
+        models from the estimated uncertainty.
 
     Raises:
-        ValueError: If nothing is selected, an initial value lies outside its range, the residuals are not finite at the
-            start, or an argument makes no sense.
+        ValueError: If nothing is selected, an initial value is outside of its range, the residuals are not finite at
+            the start, or an argument is invalid.
         TypeError: If a selected leaf or a residual is not a floating-point array, or `fit` is called under a transform.
-        SolveError: If `throw` and the optimiser fails.
+        SolveError: If `throw` is set and the optimiser fails.
 
     Warns:
-        UserWarning: If the data do not determine some of the parameters, or so loosely that the loss about the optimum
-            is not the parabola that standard errors stand for, or that these are a hundred times the parameters; or if
-            the residuals are one number of shape `()`, which more often is a loss. If the solution goes on beyond its
-            `horizon`.
+        UserWarning: If the data do not determine some parameters, or only so weakly that standard errors are not
+            reliable or a hundred times larger than the parameters; if the residuals are one number of shape `()`, which
+            is usually a loss; or if the solution extends beyond its `horizon`.
 
     Example:
         ```python
@@ -372,7 +370,7 @@ def _check_arguments(model: Any, data: Any, max_steps: Any, starts: Any, spread:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ValueError(f"`{name}` must be a positive integer, but got {value!r}.")
     if starts > 1 and key is None:
-        raise ValueError(f"`starts={starts}` draws initial points, which needs `key`, such as `jax.random.key(0)`.")
+        raise ValueError(f"`starts={starts}` draws random initial points and requires `key=jax.random.key(0)`.")
     if not (np.isfinite(spread) and spread > 0):
         raise ValueError(f"`spread` must be a positive number, but got {spread!r}.")
     if sigma is not None and not (np.isfinite(sigma) and sigma > 0):
@@ -381,7 +379,7 @@ def _check_arguments(model: Any, data: Any, max_steps: Any, starts: Any, spread:
 
 def _check_tolerance(name: str, value: float) -> float:
     if not (np.isfinite(value) and value >= 0):
-        raise ValueError(f"`{name}` must be a finite number that is not negative, but got {value!r}.")
+        raise ValueError(f"`{name}` must be a finite nonnegative number, but got {value!r}.")
     return value
 
 
@@ -401,10 +399,10 @@ def _message(optimiser: AbstractOptimiser, status: Status, steps: int, max_steps
         return f"{optimiser.name} converged in {steps} steps."
     if status == Status.max_steps_reached:
         advice = "Raise `max_steps`, loosen the tolerances, scale the parameters, or start closer."
-        return f"{optimiser.name} took all of `max_steps={max_steps}` steps without meeting its tolerance. {advice}"
+        return f"{optimiser.name} used all `max_steps={max_steps}` steps without meeting its tolerance. {advice}"
     if status == Status.nonfinite:
         cause = "The loss, its gradient or a parameter became NaN or infinite"
-        advice = "Lower the learning rate, constrain parameters by `positive` or `bounds`, or start closer."
+        advice = "Lower the learning rate, constrain parameters with `positive` or `bounds`, or start closer."
         return f"{optimiser.name} failed in step {steps}. {cause}. {advice}"
     return f"{optimiser.name} failed in step {steps}. {optimiser.on_divergence}"
 
@@ -434,7 +432,7 @@ def _result(
     names = selection.names
     model = selection.replace(problem.model, z)
     cov = errors = factor = None
-    reason = "it was not asked for; pass `covariance=True`."
+    reason = "it was not requested; pass `covariance=True`."
     freedom = problem.size - selection.size
     s = sigma if sigma is not None else (np.sqrt(2 * loss / freedom) if freedom > 0 else np.nan)
     if jac is not None:
@@ -464,9 +462,10 @@ def _result(
             )
         if found.rough.any():
             doubt = (
-                f"the data hardly determine {_listed(names, found.rough)}: the loss about the optimum is not the "
-                "parabola that standard errors stand for. Theirs say how far one can go along a straight line until "
-                "it has risen as by one standard error. Fix some of them through `where`, or add priors as residuals."
+                f"the data hardly determine {_listed(names, found.rough)}: the loss around the optimum is not the "
+                "parabola that standard errors assume. Their reported errors are the distance along a straight line "
+                "over which the loss rises by as much as one standard error. Fix some of them with `where`, or add "
+                "priors as residuals."
             )
             message = f"{message} Note: {doubt}"
             warn(f"`fit`: {doubt}")
@@ -476,26 +475,27 @@ def _result(
             worst = np.nanmax(np.sqrt(np.diagonal(found.covariance)) / widest)
             doubt = (
                 f"the data determine {_listed(names, wide)} only within standard errors of up to {worst:.1e} times "
-                f"their own size. What is least certain is {in_words(direction, names)}, relative to these. Fix some "
-                "of them through `where`, or add priors as residuals; `sciml.inference.identifiability` tells more."
+                f"their own size. The least certain combination is {in_words(direction, names)} (relative values). Fix "
+                "some of them with `where`, or add priors as residuals; see `sciml.inference.identifiability` for "
+                "details."
             )
             message = f"{message} Note: {doubt}"
             warn(f"`fit`: {doubt}")
         if found.undetermined.any():
             shown = _listed(names, found.undetermined)
-            reason = f"the data do not determine {shown}. Fix some of them through `where`, or add priors as residuals."
+            reason = f"the data do not determine {shown}. Fix some of them with `where`, or add priors as residuals."
             message = f"{message} Note: {reason}"
             warn(f"`fit`: {reason}")
         elif not np.isfinite(s):
             reason = (
-                f"with {problem.size} residuals for {selection.size} parameters the residuals' standard deviation "
-                "cannot be estimated; pass `sigma`."
+                f"{problem.size} residuals for {selection.size} parameters do not allow an estimate of the residuals' "
+                "standard deviation. Pass `sigma`."
             )
         elif factor is None:
             reason = "the Jacobian of the residuals is not finite at the fitted parameters."
             reason += failed_solve(problem, z) or (
-                " A solve within them whose status is not `successful`, as `max_steps_reached`, has no derivative: "
-                "look at `Solution.status` at `fit.model`."
+                " A solve that fails, for example with `max_steps_reached`, has no derivative: check `Solution.status` "
+                "at `fit.model`."
             )
     return Fit(
         model=model,

@@ -20,13 +20,13 @@ def check_horizon(horizon: Any, where: str) -> None:
     """
     if isinstance(horizon, Horizon):
         raise TypeError(
-            f"`horizon` of `{where}` must be a function of the model that measures one, `lambda model: "
-            "sciml.inspect.horizon(...)`, but is a `Horizon`: it changes with the parameters."
+            f"`horizon` of `{where}` must be a function of the model, `lambda model: sciml.inspect.horizon(...)`, "
+            "because the horizon changes with the parameters, but is a `Horizon`."
         )
     if horizon is not None and not callable(horizon):
         raise TypeError(
-            f"`horizon` of `{where}` must be a function of the model that returns what `sciml.inspect.horizon` does, "
-            f"or None, but got {horizon!r}."
+            f"`horizon` of `{where}` must be a function of the model that returns the result of "
+            f"`sciml.inspect.horizon`, or None, but got {horizon!r}."
         )
 
 
@@ -81,19 +81,19 @@ def in_words(found: Horizon) -> str:
     members = f" (the first of {late.sum()} of {times.size} members)" if times.size > 1 else ""
     grows = f"; small changes double every {doubling:.3g}" if np.isfinite(doubling) else ""
     return (
-        f"gradients through the solution say nothing from t = {times[first]:.4g} on{members}, and it goes on "
+        f"gradients through the solution are meaningless from t = {times[first]:.4g}{members}, but it extends "
         f"to t = {end:.4g}{grows}."
     )
 
 
-_REMEDY = "Fit a shorter record, or cut it into windows: `sciml.training.multiple_shooting`."
+_REMEDY = "Fit a shorter record, or split it into windows with `sciml.training.multiple_shooting`."
 
 
 def _measured(horizon: Callable[[Any], Horizon], model: Any, where: str) -> Horizon:
     found = horizon(model)
     if not isinstance(found, Horizon):
         raise TypeError(
-            f"`horizon` of `{where}` must return what `sciml.inspect.horizon` does, but returned a "
+            f"`horizon` of `{where}` must return the result of `sciml.inspect.horizon`, but returned a "
             f"{type(found).__name__}."
         )
     return found

@@ -19,13 +19,13 @@ class LatentLoss(eqx.Module):
     $$-\mathrm{ELBO} = -\frac{1}{n} \sum_k \Bigl( \sum_j \ln \mathcal N\bigl(y_j; D(z_k(t_j)), \sigma^2\bigr)
     - \beta \, \mathrm{KL}\bigl(q(z_0 \mid y_k) \,\Vert\, \mathcal N(0, 1)\bigr) \Bigr)$$
 
-    over the $n$ records of a batch, each with one $z_0$ drawn from its posterior by the key. What is not seen counts
-    for nothing.
+    over the $n$ records of a batch, each with one $z_0$ drawn from its posterior by the key. Missing values do not
+    count.
 
     Attributes:
         noise: $\sigma$, the deviation of observations.
         weight: $\beta$; 1 for the evidence, less where the latent states should tell more of a record.
-        options: What `sciml.solve` is told.
+        options: Options for `sciml.solve`.
 
     Args:
         noise: $\sigma$, a number or one for each component of an observation.
@@ -61,7 +61,7 @@ class LatentLoss(eqx.Module):
     def __init__(self, noise: Any, weight: RealScalarLike = 1.0, **options: Any):
         for name in ("t0", "t1", "saveat", "throw", "y0"):
             if name in options:
-                raise TypeError(f"`LatentLoss` says itself what `{name}` is; leave it out.")
+                raise TypeError(f"`LatentLoss` sets `{name}` itself. Leave it out.")
         self.noise = jnp.asarray(noise, jnp.result_type(float))
         self.weight = jnp.asarray(weight, jnp.result_type(float))
         self.options = options
@@ -72,7 +72,7 @@ class LatentLoss(eqx.Module):
         def one(key: Key, ts: Array, ys: Array, seen: Array) -> tuple[Array, Array]:
             posterior = model.encode(ts, ys, seen)
             z0 = posterior.sample(key)
-            # of the equation alone: a gradient carries back what it is given, and the other networks are no part of it
+            # only of the equation: a gradient passes its input on, and the other networks are not part of it
             zs = solve(model.term, z0, t0=ts[0], t1=ts[-1], saveat=ts, throw=False, **self.options).ys
             found = jax.vmap(model.decode)(zs)
             noise = jnp.broadcast_to(self.noise.astype(ys.dtype), ys.shape)

@@ -19,10 +19,10 @@ else:
 
 
 class StepResult(NamedTuple):
-    """What one step of an optimiser did.
+    """The result of one step of an optimiser.
 
     Attributes:
-        z: Where it ended.
+        z: The final point.
         state: The optimiser's next state.
         loss: The loss where it began.
         jacobian: The Jacobian of the residuals where it began, from optimisers that compute it.
@@ -47,7 +47,7 @@ class AbstractOptimiser(eqx.Module):
     @property
     @abc.abstractmethod
     def name(self) -> str:
-        """What messages call the optimiser."""
+        """The name of the optimiser in messages."""
 
     @property
     @abc.abstractmethod
@@ -72,7 +72,7 @@ class OptaxOptimiser(AbstractOptimiser):
 
     # A fixed number of steps is the usual way to run such an optimiser.
     unfinished_is_failure = False
-    on_divergence = "It came to rest where the loss is larger than on the way. Lower the learning rate."
+    on_divergence = "It converged to a point whose loss is larger than at earlier steps. Lower the learning rate."
 
     @property
     def name(self) -> str:
@@ -114,8 +114,8 @@ class OptimistixOptimiser(AbstractOptimiser):
 
     unfinished_is_failure = True
     on_divergence = (
-        "Its step could not be computed: the Jacobian may hold NaN, or the problem be singular. Check the derivatives "
-        "of `residuals`, fix some leaves through `where`, or use another `solver`."
+        "Its step could not be computed: the Jacobian may contain NaN, or the problem may be singular. Check the "
+        "derivatives of `residuals`, fix some leaves with `where`, or use another `solver`."
     )
 
     @property
@@ -137,7 +137,7 @@ class OptimistixOptimiser(AbstractOptimiser):
             loss = problem.loss(w / scale)
             return loss, (loss, None)
 
-        # What optimistix makes by reverse mode is a plain matrix, here the one that is known already.
+        # optimistix returns a plain matrix in reverse mode; here it is already known
         return (squares, {"jac": "bwd"}) if self.gives_jacobian else (scalar, {})
 
     def _init(self, problem: LeastSquaresProblem, w: Float[Array, " p"], scale: Float[Array, " p"]) -> tuple:

@@ -65,7 +65,7 @@ class LeastSquaresProblem(eqx.Module):
 def _with_matrix(fn: Callable, jacobian_of: Callable, z: Float[Array, " p"]) -> tuple[Array, Array]:
     r"""Evaluates `fn(z)` and its Jacobian $J$, with a reverse-mode rule that uses $J$.
 
-    With $r = f(z)$ the cotangent of $z$ is $\bar z = J^T \bar r$; that of $J$, which would take second derivatives,
+    With $r = f(z)$ the cotangent of $z$ is $\bar z = J^T \bar r$; the cotangent of $J$, which needs second derivatives,
     is dropped.
     """
 
@@ -106,8 +106,8 @@ def _check_signature(residuals: Callable) -> None:
         inspect.signature(residuals).bind(None, None)
     except TypeError as error:
         raise TypeError(
-            f"`residuals` is called as `residuals(model, data)`, which this function does not allow: {error}. Give it "
-            "a second argument `data` (None where `fit` was given no data)."
+            f"`residuals` is called as `residuals(model, data)`, but its signature does not allow this: {error}. Add "
+            "a second argument `data` (None if `fit` got no data)."
         ) from None
     except ValueError:  # no signature to be had, as of some built-in functions
         return
@@ -137,7 +137,7 @@ def pose(model: Any, data: Any, selection: ParameterSelection, residuals: Callab
             )
     size = sum(int(np.prod(s.shape)) * (2 if jnp.issubdtype(s.dtype, jnp.complexfloating) else 1) for s in shapes)
     if size == 0:
-        raise ValueError("`residuals` returned no numbers; it must return one residual per observation.")
+        raise ValueError("`residuals` returned an empty array, but must return one residual per observation.")
     if size == 1 < z.size:
         raise ValueError(
             f"`residuals` returned one number for {z.size} fitted parameters. "
@@ -145,8 +145,8 @@ def pose(model: Any, data: Any, selection: ParameterSelection, residuals: Callab
         )
     if [s.shape for s in shapes] == [()]:
         warn(
-            "`residuals` returned one number of shape (), whose square is minimised. If it is a loss, return instead "
-            "what it sums the squares of; if it is the only residual there is, give it the shape (1,).",
+            "`residuals` returned one number of shape (), whose square is minimised. If it is a loss, return the terms "
+            "before they are squared and summed; if it is the only residual, return it with shape (1,).",
         )
     problem = LeastSquaresProblem(model, data, selection, residuals, size=size)
     # A lone jvp through a rule that has no forward mode is refused only when compiled, a batched one when traced.
@@ -221,16 +221,16 @@ def check_start(problem: LeastSquaresProblem, zs: Float[Array, "starts p"]) -> N
             "observations' standard deviations."
         )
     shown = ", ".join(map(str, bad[:10])) + (", ..." if bad.size > 10 else "")
-    many = f" At none of the {len(zs)} starts is the loss finite." if len(zs) > 1 else ""
+    many = f" The loss is not finite at any of the {len(zs)} starts." if len(zs) > 1 else ""
     missing = sum(
         int(np.isnan(np.asarray(leaf)).sum()) for leaf in jtu.tree_leaves(problem.data) if eqx.is_inexact_array(leaf)
     )
     cause = (
-        f"The data hold {missing} NaN: drop missing observations in `residuals`, for example by `jnp.where`."
+        f"The data contain {missing} NaN: drop missing observations in `residuals`, for example with `jnp.where`."
         if missing
         else failed_solve(problem, zs[0]).strip()
         or "The model may blow up or leave its domain at the initial parameters (the logarithm of a negative "
-        "prediction, a solve that fails): start from other values, or constrain them by `positive` or `bounds`."
+        "prediction, a solve that fails): start from other values, or constrain them with `positive` or `bounds`."
     )
     raise ValueError(
         f"{bad.size} of {rows.shape[1]} residuals are not finite at the initial parameters (residuals {shown}).{many} "

@@ -1,4 +1,4 @@
-"""What a fit returns."""
+"""The result of a fit."""
 
 import equinox as eqx
 import jax
@@ -104,7 +104,7 @@ class Fit(eqx.Module):
             arrays (functions, Python numbers) are kept; with such leaves use `eqx.filter_vmap(f)`.
 
         Raises:
-            ValueError: If there is no finite covariance to draw from, or `n` is not positive.
+            ValueError: If there is no finite covariance to sample from, or `n` is not positive.
 
         Example:
             ```python
@@ -119,7 +119,7 @@ class Fit(eqx.Module):
             ```
         """
         if self._factor is None:
-            raise ValueError(f"`sample` has no covariance to draw from: {self._no_factor}")
+            raise ValueError(f"`sample` requires a covariance: {self._no_factor}")
         if n < 1:
             raise ValueError(f"`n` must be at least 1, but got {n}.")
         factor = self._factor

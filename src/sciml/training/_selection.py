@@ -1,4 +1,4 @@
-"""Which leaves of a model are fitted, and how they form one flat vector of free variables."""
+"""Selection of the fitted leaves of a model, and their flat vector of free variables."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,14 +31,14 @@ def indices_of(model: Any, selector: Callable, argument: str) -> list[int]:
         markers = jtu.tree_leaves(selector(jtu.tree_unflatten(treedef, map(_Marker, range(len(leaves))))))
     except (AttributeError, IndexError, KeyError, TypeError) as error:
         raise ValueError(
-            f"`{argument}` could not be applied to the model: {error}. It must pick nodes of the model without "
-            "computing, as in `eqx.tree_at`: `lambda model: (model.alpha, model.beta)`."
+            f"`{argument}` could not be applied to the model: {error}. It must select nodes of the model without "
+            "computing anything, as in `eqx.tree_at`: `lambda model: (model.alpha, model.beta)`."
         ) from error
     if not markers or not all(isinstance(marker, _Marker) for marker in markers):
         found = [type(m).__name__ for m in markers if not isinstance(m, _Marker)]
         raise ValueError(
-            f"`{argument}` must pick leaves or subtrees of the model, as in `eqx.tree_at`, but it returned "
-            f"{'nothing that holds a leaf' if not found else found[0]}."
+            f"`{argument}` must select leaves or subtrees of the model, as in `eqx.tree_at`, but it returned "
+            f"{'no leaf' if not found else found[0]}."
         )
     return sorted({marker.index for marker in markers})
 
@@ -221,7 +221,7 @@ def _chosen_transforms(model: Any, fitted: list[int], positive: Any, bounds: Any
             if i not in fitted:
                 if whole and argument == "positive":
                     continue
-                raise ValueError(f"`{argument}` names `{paths[i]}`, which is not among the leaves that are fitted.")
+                raise ValueError(f"`{argument}` names `{paths[i]}`, which is not one of the fitted leaves.")
             if i in found:
                 raise ValueError(f"`{paths[i]}` is constrained twice, by `{found[i][0]}` and by `{argument}`.")
             found[i] = (argument, transform)
@@ -236,10 +236,10 @@ def select(
     Args:
         model: The model.
         where: Picks the leaves to fit, or None for all.
-        positive: Which stay positive.
-        bounds: Which are between bounds.
-        transforms: Which have other constraints.
-        kinds: "real" for real leaves alone, or "complex" for complex ones too, where they are not constrained.
+        positive: The leaves that stay positive.
+        bounds: The leaves with bounds.
+        transforms: The leaves with other constraints.
+        kinds: "real" for real leaves only, or "complex" to include complex leaves, which cannot be constrained.
 
     Raises:
         TypeError: If a selected leaf is not a floating-point array of these kinds.
@@ -252,19 +252,19 @@ def select(
         fitted = [i for i, leaf in enumerate(leaves) if is_inexact(leaf) and not np.isscalar(leaf)]
         if not fitted:
             raise ValueError(
-                "the model has no floating-point array among its leaves, so there is nothing to fit. Make its "
-                "parameters arrays, `jnp.array(0.3)` in place of 0.3, in a module by "
-                "`eqx.field(converter=sciml.parameter)`; or name them by `where`."
+                "the model has no floating-point array leaves, so there is nothing to fit. Make its parameters "
+                "arrays, `jnp.array(0.3)` instead of 0.3 (in a module, use "
+                "`eqx.field(converter=sciml.parameter)`), or select them with `where`."
             )
     else:
         fitted = indices_of(model, where, "where")
         if where_ints := [i for i in fitted if not is_inexact(leaves[i])]:
             i = where_ints[0]
-            # A selected subtree may hold functions and integers beside its weights: these are left alone.
+            # A selected subtree may contain functions and integers next to its weights: these are not changed.
             fitted = [i for i in fitted if i not in where_ints]
             if not fitted:
                 raise TypeError(
-                    f"`where` picks `{paths[i]}`, which is {described(leaves[i])}; only floating-point leaves can be "
+                    f"`where` selects `{paths[i]}`, which is {described(leaves[i])}; only floating-point leaves can be "
                     "fitted. Make it a float array."
                 )
     for i in fitted:
@@ -287,7 +287,7 @@ def select(
     for path, i, transform in zip(selection.paths, fitted, selection.transforms, strict=True):
         if jnp.iscomplexobj(leaves[i]):
             if not isinstance(transform, Identity):
-                raise TypeError(f"`{path}` is {described(leaves[i])}, which has no range to be kept in.")
+                raise TypeError(f"`{path}` is {described(leaves[i])}, which cannot be constrained to a range.")
             continue
         if not concrete(leaves[i]):
             continue

@@ -16,7 +16,7 @@ from ._smooth import smooth
 
 
 class Sparse:
-    """What `sindy` found; `print(found)` shows the equations.
+    """The result of `sindy`; `print(found)` shows the equations.
 
     Attributes:
         model: The equation, a `sciml.models.sparse.SparseModel`.
@@ -74,12 +74,13 @@ def sindy(
     Args:
         library: The terms to try, such as `sciml.models.sparse.Polynomials(2)`.
         states: States $y$, a PyTree of arrays of shape `(samples, ...)`.
-        derivatives: What is to be explained at each, a PyTree of arrays of shape `(samples, ...)`: rates, or a term.
+        derivatives: The values to explain at each state, a PyTree of arrays of shape `(samples, ...)`: rates, or a
+            term.
         ts: In place of `derivatives`: the times of the states, a record that is then smoothed and differentiated.
         threshold: $\eta$.
         ridge: The weight of a penalty on coefficients, in units of their contributions, where terms are hard to tell
             apart. The terms that are left have none.
-        names: The names of the numbers of a state; by default those of its leaves: `hare`, `q[0]`.
+        names: The names of the state components; by default the names of its leaves: `hare`, `q[0]`.
         outputs: The names of what is explained; by default "dx/dt" where derivatives have the structure of the states.
         bootstrap: How many times to repeat this with samples drawn anew, which shows what chance has done.
         least_inclusion: With `bootstrap`: terms that fewer of these keep are left out of the equation.
@@ -92,7 +93,7 @@ def sindy(
     Raises:
         ValueError: If there is not a row of derivatives for each state, both or neither of `derivatives` and `ts` are
             given, there are fewer samples than terms, or a number makes no sense.
-        TypeError: If the library is none.
+        TypeError: If the library is not a library of terms.
 
     Source:
         S. L. Brunton, J. L. Proctor and J. N. Kutz, PNAS 113:3932, 2016; with bootstrap U. Fasel, J. N. Kutz,
@@ -113,19 +114,25 @@ def sindy(
         ```
     """
     if not isinstance(library, AbstractLibrary):
-        raise TypeError(f"`library` must be one such as `sciml.models.sparse.Polynomials(2)`, but is {library!r}.")
+        raise TypeError(
+            f"`library` must be a library such as `sciml.models.sparse.Polynomials(2)`, but is {library!r}."
+        )
     if (derivatives is None) == (ts is None):
-        raise ValueError("`sindy` takes either `derivatives`, or `ts` to find them by; give one of the two.")
+        raise ValueError(
+            "`sindy` requires either `derivatives`, or `ts` to estimate them. Pass exactly one of the two."
+        )
     if not (np.isfinite(threshold) and 0 <= threshold < 1) or not ridge >= 0:
-        raise ValueError(f"`threshold` must be a share from 0 to 1 and `ridge` not negative: {threshold}, {ridge}.")
+        raise ValueError(
+            f"`threshold` must be from 0 to 1 and `ridge` nonnegative, but they are {threshold} and {ridge}."
+        )
     if ts is not None:
         _, states, derivatives = smooth(ts, states)
     x, y = _rows(states, "states"), _rows(derivatives, "derivatives")
     if len(x) != len(y):
-        raise ValueError(f"there are {len(x)} `states` and {len(y)} `derivatives`: give a row for each.")
+        raise ValueError(f"`states` and `derivatives` must have the same length, but have {len(x)} and {len(y)} rows.")
     inputs = names_of(states) if names is None else tuple(names)
     if len(inputs) != x.shape[1]:
-        raise ValueError(f"`names` must be {x.shape[1]} names, one for each number of a state, but are {inputs}.")
+        raise ValueError(f"`names` must be {x.shape[1]} names, one for each state component, but are {inputs}.")
     told = _outputs(states, derivatives, inputs, outputs, y.shape[1])
     terms = library.names(inputs)
     theta = np.asarray(jax.vmap(library)(jnp.asarray(x, jnp.result_type(float))), np.float64)
@@ -133,8 +140,8 @@ def sindy(
     theta, y = theta[good], y[good]
     if len(theta) < theta.shape[1]:
         raise ValueError(
-            f"{len(theta)} samples that are finite do not determine {theta.shape[1]} terms: take more of them, or a "
-            "smaller library."
+            f"{len(theta)} finite samples do not determine {theta.shape[1]} terms. Use more samples, or a smaller "
+            "library."
         )
     kept = _thresholded(theta, y, threshold, ridge)
     inclusion = deviation = None
@@ -156,7 +163,7 @@ def _rows(tree: PyTree, name: str) -> np.ndarray:
     leaves = [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(tree)]
     if not leaves or any(leaf.ndim == 0 or len(leaf) != len(leaves[0]) for leaf in leaves):
         shapes = [leaf.shape for leaf in leaves]
-        raise ValueError(f"`{name}` must be arrays with a row for each sample, but have the shapes {shapes}.")
+        raise ValueError(f"`{name}` must be arrays with a row for each sample, but have shapes {shapes}.")
     return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
 
 

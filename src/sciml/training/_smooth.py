@@ -33,8 +33,8 @@ class SplineBands(NamedTuple):
     """The bands of the matrices, for knots at some times.
 
     Attributes:
-        r: $R$: its diagonal, and the band beside it, shape `(2, n - 2)`.
-        qq: $Q^T Q$: its diagonal, and the two bands beside it, shape `(3, n - 2)`.
+        r: $R$: its diagonal and its off-diagonal, shape `(2, n - 2)`.
+        qq: $Q^T Q$: its diagonal and its two off-diagonals, shape `(3, n - 2)`.
         q: $Q$: the three numbers of each of its columns, shape `(3, n - 2)`.
     """
 
@@ -159,7 +159,7 @@ def smooth(ts: Any, ys: PyTree, *, at: Any = None, smoothing: RealScalarLike | N
 
     Args:
         ts: The times of the measurements, which ascend and need not be even, shape `(times,)`.
-        ys: What was measured, a PyTree of arrays of shape `(times, ...)`; NaN where nothing was.
+        ys: The measurements, a PyTree of arrays of shape `(times, ...)`; NaN for missing values.
         at: The times at which to give the curves; by default `ts`.
         smoothing: $\lambda$ for all components, in units of time cubed; 0 interpolates.
 
@@ -168,7 +168,7 @@ def smooth(ts: Any, ys: PyTree, *, at: Any = None, smoothing: RealScalarLike | N
 
     Raises:
         ValueError: If the times do not ascend, or a component was measured fewer than five times.
-        TypeError: If measurements are no real numbers.
+        TypeError: If measurements are not real numbers.
 
     Source:
         P. Craven and G. Wahba, Smoothing noisy data with spline functions, Numer. Math. 31:377, 1978.
@@ -205,8 +205,8 @@ def _curves(ts: np.ndarray, y: np.ndarray, at: np.ndarray, smoothing: Any) -> tu
         seen = np.isfinite(column)
         if seen.sum() < _LEAST:
             raise ValueError(
-                f"`smooth`: a component of `ys` was measured {seen.sum()} times, a curve through it needs {_LEAST}. "
-                "Leave it out."
+                f"`smooth`: a component of `ys` has {seen.sum()} measurements, but a smoothing spline needs {_LEAST}. "
+                "Leave this component out."
             )
         curve = smoothing_spline(
             ts[seen].astype(np.float64), column[seen], None if smoothing is None else float(smoothing)

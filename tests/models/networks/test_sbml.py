@@ -125,7 +125,7 @@ def test_reactions_rules_functions_and_starts():
     assert set(opened.parameters) == {"V", "vmax", "K", "P(0)", "half"}
     with pytest.raises(ValueError, match="no part of the state of `written`. Did you mean `clock`"):
         model.index("clok")
-    with pytest.raises(ValueError, match="no formula for its start"):
+    with pytest.raises(ValueError, match="no formula for its initial value"):
         model.with_initial_parameters("K")
     faster = model.with_parameters(vmax=8.0)
     np.testing.assert_allclose(faster.y0[j], 8.0)
@@ -182,7 +182,10 @@ def test_steps_end_where_a_piecewise_of_the_time_jumps():
 @pytest.mark.parametrize(
     "lists, words",
     [
-        (dict(events=event(ap("eq", ci("x"), cn(0.5)), {"x": cn(1)})), "`happens` compares for equality"),
+        (
+            dict(events=event(ap("eq", ci("x"), cn(0.5)), {"x": cn(1)})),
+            "`happens` tests a time-dependent value for equality",
+        ),
         (dict(rate=f"<apply>{DELAY}{ci('x')}{cn(1)}</apply>"), "delay .`x`."),
     ],
 )

@@ -153,7 +153,7 @@ def test_events_without_end_and_continuous_adjoints():
     model = models.read_sbml(text)
     sol = solved(model, 2.0)
     assert sol.status == sciml.Status.crowded_events and abs(sol.t_reached - 1) < 1e-6
-    with pytest.raises(ValueError, match="need `t1` after `t0`"):
+    with pytest.raises(ValueError, match="require `t1` after `t0`"):
         solved(model, -1.0)
     with pytest.raises(ValueError, match="continuous adjoint does not support"):
         solved(model, 2.0, adjoint=sciml.adjoints.Gauss())

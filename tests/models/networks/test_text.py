@@ -66,7 +66,7 @@ def test_text_with_faults_is_refused_at_its_place(tmp_path):
             assert re.search(r"line \d+, column \d+: ", str(error)), (text, error)
     assert 200 < refused < 400 and time.process_time() - began < 60
     (tmp_path / "drawn.net").write_bytes(NET.encode() + b"\n \xff")
-    with pytest.raises(ValueError, match=r"line \d+, column 2: the file is not text in UTF-8"):
+    with pytest.raises(ValueError, match=r"line \d+, column 2: the file is not UTF-8 text"):
         ReactionNetwork.from_bionetgen(tmp_path / "drawn.net")
 
 

@@ -65,9 +65,9 @@ def test_states_of_names_and_members_with_coefficients_of_their_own():
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="a row for each of the 3 terms"):
         SparseModel(Polynomials(1), np.zeros((2, 2)), ("x", "y"))
-    with pytest.raises(ValueError, match=r"`like` must hold 2 numbers"):
+    with pytest.raises(ValueError, match=r"`like` must contain 2 numbers"):
         SparseModel(Polynomials(1), np.zeros((3, 2)), ("x", "y"), like=np.zeros(3))
-    with pytest.raises(ValueError, match="must hold 3 numbers"):
+    with pytest.raises(ValueError, match="must contain 3 numbers"):
         lorenz()(0.0, jnp.ones(2), None)
     with pytest.raises(ValueError, match="must be a number, but has shape"):
         Terms({"x": lambda v: v})(jnp.ones(2))

@@ -64,7 +64,7 @@ def test_failures_are_codes(domain):
     assert Status(int(broken.status)) is Status.nonfinite
     nothing = solve(domain, jnp.zeros((8, 4)), rate)
     assert int(nothing.n_steps) == 0 and int(nothing.status) == 0
-    with pytest.raises(ValueError, match="`operator` must return what is like `b`"):
+    with pytest.raises(ValueError, match="`operator` must return arrays like `b`"):
         domain.cg(lambda x: x[1:], b, rtol=1e-6)
 
 

@@ -423,21 +423,24 @@ def test_errors_name_the_remedy(mesh):
     cases = [
         (run_bad(domain, u=field((30, 16))), r'30 cells along dimension 0.*"x".*4 equal.*mesh\(member=1, x=2, y=4\)'),
         (run_bad(domain, u=field((7, 11))), r"mesh\(member=1, x=7, y=1, devices=jax.devices\(\)\[:7\]\)"),
-        (run_bad(domain, u=field((32,))), "has at least the 2 dimensions"),
+        (run_bad(domain, u=field((32,))), "must have at least the 2 dimensions"),
         (run_bad(domain, lambda u: domain.pad(u, 9)), "halo of width 9 is wider than the 8 cells.*at most 2 devices"),
         (run_bad(domain, domain.map(lambda p: heat(p, 0.1), steps_per_exchange=9)), "width 9 is wider"),
-        (run_bad(domain, domain.map(lambda p: p)), "must return it without them, of shape"),
-        (run_bad(domain, domain.map(lambda p: (p, p))), "in the structure it takes"),
-        (run_bad(domain, jnp.sum), "differs between devices, but is no field"),
-        (run_bad(domain, domain.fftn), "give `out_specs=PartitionSpec"),
-        (run_bad(walled, lambda u: walled.pad(u, 1), field((16, 16))), r"axes \(32, 16\), but got one with \(16, 16\)"),
-        (lambda: walled.pad(field((8, 8)), 1), "to be split through `Domain.run`"),
-        (run_bad(parallel.Domain(("x", "y"))), "has no mesh: give `mesh=parallel.mesh"),
+        (run_bad(domain, domain.map(lambda p: p)), "must return it without them, with shape"),
+        (run_bad(domain, domain.map(lambda p: (p, p))), "the structure of its argument"),
+        (run_bad(domain, jnp.sum), "differs between devices, but is not a field"),
+        (run_bad(domain, domain.fftn), "use `out_specs=PartitionSpec"),
+        (run_bad(walled, lambda u: walled.pad(u, 1), field((16, 16))), r"axes \(32, 16\), but got \(16, 16\)"),
+        (lambda: walled.pad(field((8, 8)), 1), "should be split through `Domain.run`"),
+        (run_bad(parallel.Domain(("x", "y"))), "has no mesh. Pass `mesh=parallel.mesh"),
         (lambda: parallel.Domain(("z",), mesh=mesh), 'no axis named "z"'),
-        (lambda: parallel.Domain(("x", "x"), mesh=mesh), "names a mesh axis twice"),
-        (lambda: parallel.Domain(()), "got none"),
+        (lambda: parallel.Domain(("x", "x"), mesh=mesh), "contains a mesh axis twice"),
+        (lambda: parallel.Domain(()), "but is empty"),
         (lambda: parallel.Domain(("x",), boundary=boundaries("dirichlet")), "for each of the 2 dimensions"),
-        (run_bad(parallel.Domain(("x",), mesh=mesh), parallel.Domain(("x",)).fftn, field((16,))), "needs all of it"),
+        (
+            run_bad(parallel.Domain(("x",), mesh=mesh), parallel.Domain(("x",)).fftn, field((16,))),
+            "must be whole on each device",
+        ),
         (run_bad(domain, domain.fftn, field((4, 4))), "split dimension 0 over 2 devices"),
     ]
     for call, message in cases:
@@ -446,5 +449,5 @@ def test_errors_name_the_remedy(mesh):
     half = jax.shard_map(lambda u: domain.pad(u, 1), mesh=mesh, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})
     with pytest.raises(ValueError, match=r"inside a `jax.shard_map` over \['x'\], but not over \['y'\]"):
         jax.jit(half)(field())
-    with jax.set_mesh(mesh), pytest.raises(ValueError, match="JAX allows no other"):
+    with jax.set_mesh(mesh), pytest.raises(ValueError, match="JAX does not allow another mesh"):
         parallel.Domain(("x",), mesh=parallel.mesh(member=1, x=8)).run(lambda u: u, field())

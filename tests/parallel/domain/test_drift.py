@@ -58,9 +58,9 @@ def test_drift_over_devices_has_the_numbers_and_derivatives_of_one(case):
 def test_what_has_no_conditions_is_refused():
     grid = Grid(16)
     mesh = parallel.mesh(member=1, x=8)
-    with pytest.raises(TypeError, match="a `Domain` that has them: give it `boundary=Boundaries"):
+    with pytest.raises(TypeError, match="a `Domain` with `boundary=Boundaries"):
         FokkerPlanck(grid, parallel.Domain(("x",), mesh=mesh), wells)
     with pytest.raises(TypeError, match="got Sides"):
         FokkerPlanck(grid, parallel.Domain(("x",), boundary=Sides(grid, Periodic()), mesh=mesh), wells)
-    with pytest.raises(ValueError, match="is that of another grid"):
+    with pytest.raises(ValueError, match="belongs to another grid"):
         FokkerPlanck(grid, parallel.Domain(("x",), boundary=Boundaries(Grid(8), Periodic()), mesh=mesh), wells)

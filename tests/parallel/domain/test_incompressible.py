@@ -245,22 +245,24 @@ def test_a_solve_that_follows_the_flow_takes_the_same_steps():
 
 def test_what_cannot_be_split_is_refused():
     domain = parallel.Domain(("x", None), mesh=parallel.mesh(member=1, x=8))
-    with pytest.raises(TypeError, match="must be sides: give the `Domain` as `domain=`"):
+    with pytest.raises(TypeError, match="must be sides. Pass the `Domain` as `domain=`"):
         IncompressibleFlow(BOX, domain)
     with pytest.raises(TypeError, match=r"`IncompressibleFlow\(domain=...\)` must be a `sciml.parallel.Domain`"):
         IncompressibleFlow(BOX, NoSlip(), domain=8)
-    with pytest.raises(ValueError, match="cannot split x: with outlets at both of its ends"):
+    with pytest.raises(ValueError, match="cannot split x: with outlets at both ends"):
         IncompressibleFlow(BOX, {"x": PressureOutlet(), "y": NoSlip()}, domain=domain)
-    with pytest.raises(ValueError, match="needs a `Grid`, whose cells are all alike"):
+    with pytest.raises(ValueError, match="requires a uniform `Grid`"):
         IncompressibleFlow(
             OrthogonalGrid([np.linspace(0.0, 1.0, 17), np.linspace(0.0, 1.0, 9)]), NoSlip(), domain=domain
         )
     flow = IncompressibleFlow(BOX, NoSlip(), domain=domain)
     leaky = {"dye": Carried({"x": Extrapolate(), "y": Neumann(0.0)}, 0.1)}
-    with pytest.raises(ValueError, match=r"needs fast transforms of all that diffuses, but `carried\['dye'\]` has"):
+    with pytest.raises(
+        ValueError, match=r"requires fast transforms of all diffusing fields, but `carried\['dye'\]` has"
+    ):
         ImplicitFriction(IncompressibleFlow(BOX, NoSlip(), carried=leaky, domain=domain))
-    with pytest.raises(ValueError, match="is for one device: give it `domain=`"):
+    with pytest.raises(ValueError, match="runs on one device. Create it with `domain=`"):
         IncompressibleFlow(BOX, NoSlip()).to_blocks(flow.start())
     wide = IncompressibleFlow(BOX, NoSlip(), transport=LimitedUpwind(), domain=domain)
-    with pytest.raises(ValueError, match="2 ghost layers of a flow need blocks of at least 3 cells, but along x 8"):
+    with pytest.raises(ValueError, match="2 ghost layers of a flow require blocks of at least 3 cells, but along x 8"):
         domain.run(lambda y, model: model(0.0, y, None), wide.to_blocks(wide.start()), wide)

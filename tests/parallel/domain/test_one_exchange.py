@@ -145,7 +145,7 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match="'stage' or 'step', but is 'never'"):
         parallel.Domain(("x",), exchange="never")
     _, split, domain, y = setting("gas in a tube")
-    with pytest.raises(ValueError, match="explicit Runge-Kutta methods .* this solve is by Tsit5"):
+    with pytest.raises(ValueError, match="explicit Runge-Kutta method .* but got Tsit5"):
         domain.run(lambda y: end_of(split, y, solver=diffrax.Tsit5()), y)
     make, grid, sides, _ = CASES["gas in a tube"]
     narrow = parallel.Domain(("x",), boundary=domain.boundary, mesh=parallel.mesh(member=1, x=8), exchange="step")

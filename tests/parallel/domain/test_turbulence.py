@@ -82,7 +82,7 @@ def test_a_transform_takes_one_message_and_operators_none():
 
 def test_what_cannot_be_split_so_is_refused():
     mesh = parallel.mesh(member=1, x=4, y=2)
-    with pytest.raises(ValueError, match=r"must split the first axis of .* alone"):
+    with pytest.raises(ValueError, match=r"must split only the first axis of"):
         NavierStokes3D(GRID, domain=parallel.Domain(("x", "y", None), mesh=mesh))
     with pytest.raises(TypeError, match="must be a `sciml.parallel.Domain`"):
         NavierStokes3D(GRID, domain=mesh)

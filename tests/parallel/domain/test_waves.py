@@ -174,22 +174,22 @@ def test_what_does_not_fit_blocks_is_refused():
     domain = parallel.Domain(("x", None), mesh=mesh)
     with pytest.raises(TypeError, match=r"`Maxwell\(domain=...\)` must be a `sciml.parallel.Domain`"):
         Maxwell(BOX, domain=mesh)
-    with pytest.raises(ValueError, match="knows its sides"):
+    with pytest.raises(ValueError, match="defines its own sides"):
         Acoustic(BOX, domain=parallel.Domain(("x", None), boundary=Boundaries(BOX, Dirichlet(0.0)), mesh=mesh))
-    with pytest.raises(ValueError, match="for each axis of a grid"):
+    with pytest.raises(ValueError, match="for each axis of the grid"):
         Acoustic(LINE, domain=domain)
-    with pytest.raises(ValueError, match="is for one device: give it `domain=`"):
+    with pytest.raises(ValueError, match="runs on one device. Create it with `domain=`"):
         Acoustic(BOX).to_blocks(Acoustic(BOX).rest())
     thick = ElasticWave(BOX, layers={"x": 3}, domain=domain)
-    with pytest.raises(ValueError, match="layers of 3 cells along x must lie within one block, but 8 devices hold 2"):
+    with pytest.raises(ValueError, match="layers of 3 cells along x must fit into one block, but 8 devices hold 2"):
         thick.to_blocks(thick.start())
     odd = Maxwell(Grid((12, 8)), domain=domain)
     with pytest.raises(ValueError, match="the 12 cells along x of .* cannot be divided by mesh axis"):
         odd.to_blocks(odd.start())
     model = Maxwell(BOX, polarization="Ez", order=8, domain=domain)
-    with pytest.raises(ValueError, match="differences of order 8 read 4 layers of a neighbour.* hold 2 each"):
+    with pytest.raises(ValueError, match="differences of order 8 read 4 halo layers.* hold 2 layers each"):
         domain.run(lambda y: model(0.0, y, None), model.to_blocks(model.start()))
-    with pytest.raises(ValueError, match="Give `Domain.run` what `model.to_blocks` makes of it"):
+    with pytest.raises(ValueError, match="Convert it with `model.to_blocks` before `Domain.run`"):
         domain.run(
             lambda y: model(0.0, y, None),
             Maxwell(Grid((15, 12)), polarization="Hz")

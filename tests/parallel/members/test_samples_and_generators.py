@@ -46,7 +46,7 @@ def test_latin_hypercube():
 
 @pytest.mark.parametrize("make", [ft.partial(parallel.sobol, key=KEY), ft.partial(parallel.latin_hypercube, key=KEY)])
 def test_bad_ranges(make):
-    with pytest.raises(ValueError, match="needs at least one range"):
+    with pytest.raises(ValueError, match="requires at least one range"):
         make(4)
     with pytest.raises(ValueError, match="`a` must be a pair of finite numbers with low < high"):
         make(4, a=(1.0, 0.0))
@@ -54,7 +54,7 @@ def test_bad_ranges(make):
         make(4, a=3.0)
     with pytest.raises(ValueError, match="`n`, the number of members, must be positive, got 0"):
         make(0, a=(0.0, 1.0))
-    with pytest.raises(ValueError, match="`a` has no finite value at the edge"):
+    with pytest.raises(ValueError, match="`a` is not finite at the edge"):
         parallel.sobol(4, a=stats.norm(0, 1))
 
 
@@ -117,9 +117,9 @@ def test_a_schedule_without_a_default_is_given(batching, given):
 def test_bad_schedules():
     with pytest.raises(ValueError, match="`batching` must be one of 'lockstep', 'sorted', 'refill', got 'fast'"):
         quiet(oscillator, MUS, batching="fast")
-    with pytest.raises(ValueError, match='`batching="sorted"` needs `cost`'):
+    with pytest.raises(ValueError, match='`batching="sorted"` requires `cost`'):
         quiet(oscillator, MUS, batching="sorted")
-    with pytest.raises(ValueError, match="The other schedules take none"):
+    with pytest.raises(ValueError, match="Other values of `batching` do not accept `cost`"):
         quiet(oscillator, MUS, cost=MUS)
     with pytest.raises(ValueError, match="one number for each of 512 members"):
         quiet(oscillator, MUS, batching="sorted", cost=np.ones(3))
@@ -160,7 +160,7 @@ def test_xarray():
     np.testing.assert_array_equal(own["attempts"], 7 * RHO)  # a value of that name is not replaced
     named = quiet(lambda p: p["x"], {"x": RHO, "w": np.ones((101, 2))}).to_xarray()
     assert list(named.coords) == ["member", "x"]
-    with pytest.raises(ValueError, match="kept no values"):
+    with pytest.raises(ValueError, match="did not store the values"):
         quiet(lambda p: p, RHO, reduce=parallel.Mean()).to_xarray()
 
 
@@ -182,8 +182,8 @@ def test_xarray_with_further_axes():
     assert plain["value"].dims == ("member", "time") and np.array_equal(plain["time"], ts)
     for axes, match in (
         ({"u": {"time": ts}}, r"`axes=\{'e': \{'time': ts\}\}`; the values are \['e', 'y'\], got 'u'"),
-        ({"y": ts}, "takes the axes of a value by the value's name"),
-        ({"y": {"time": ts[1:]}}, r"has the shape \(5, 2\), but its axes \['time'\] were given \[4\] coordinates"),
+        ({"y": ts}, "must map names of values to their axes"),
+        ({"y": {"time": ts[1:]}}, r"has shape \(5, 2\), but its axes \['time'\] have \[4\] coordinates"),
         ({"y": {"a": ts}}, "the axis 'a' of 'y' has the name of a parameter"),
         ({"y": {"time": ts}, "e": {"time": 2 * ts}}, "an axis with other coordinates"),
     ):

@@ -154,9 +154,9 @@ def test_a_reduction_of_ones_own():
 
 
 def test_bad_reductions():
-    with pytest.raises(TypeError, match="`reduce` must hold reductions"):
+    with pytest.raises(TypeError, match="`reduce` must contain reductions"):
         quiet(lambda p: p, RHO, reduce=jnp.mean)
-    with pytest.raises(ValueError, match="`edges` must be two or more rising"):
+    with pytest.raises(ValueError, match="`edges` must be two or more ascending"):
         parallel.Histogram([1.0, 1.0])
     with pytest.raises(TypeError, match="`edges` must be the edges of the bins.*got 10"):
         parallel.Histogram(10)

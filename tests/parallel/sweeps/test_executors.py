@@ -97,7 +97,7 @@ def test_a_block_that_always_fails():
         quiet(lambda x: x, np.ones(4), block=1, executor=broken)
     executor = concurrent.futures.ThreadPoolExecutor(1)
     executor.shutdown()
-    with pytest.raises(RuntimeError, match="the executor takes no more blocks"):
+    with pytest.raises(RuntimeError, match="the executor no longer accepts blocks"):
         quiet(lambda x: x, np.ones(4), block=1, executor=executor)
 
 
@@ -117,7 +117,7 @@ def test_processes(tmp_path, monkeypatch):
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as executor:
         found = in_float32(executor=executor)
-        with pytest.raises(RuntimeError, match="must be importable by the workers"):
+        with pytest.raises(RuntimeError, match="Workers must be able to import"):
             quiet(lambda x: x, np.ones(4), executor=executor)
     assert same_bits(found.values, in_float32(store=None).values)
 
@@ -126,7 +126,7 @@ def test_processes(tmp_path, monkeypatch):
 def test_forks_are_refused():
     context = multiprocessing.get_context("fork")
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as executor:
-        with pytest.raises(ValueError, match=r"forks of this one, in which JAX hangs.*get_context\('spawn'\)"):
+        with pytest.raises(ValueError, match=r"forks of this process, in which JAX hangs.*get_context\('spawn'\)"):
             quiet(lorenz, RHO, executor=executor)
 
 
@@ -163,13 +163,13 @@ def test_shards_and_what_merges_them(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "text, arguments, message",
     [
-        (None, [], "there is no file"),
+        (None, [], "does not exist"),
         ("x = 1", [], "must define a function `sweep()`"),
-        ("def sweep():\n    return dict(fn=abs, params=[1.0])", [], "must name a `store`"),
+        ("def sweep():\n    return dict(fn=abs, params=[1.0])", [], "must include a `store`"),
         ("x = 1\n\ny = 1 / 0", [], "bad_spec.py raised ZeroDivisionError in line 3: division by zero"),
         ("def sweep():\n    return dict(fn=run)", [], "bad_spec.py raised NameError in line 2: name 'run'"),
         ("def sweep()\n    return 1", [], "bad_spec.py raised SyntaxError in line 1"),
-        ("def sweep():\n    return 1", [], "must return the arguments by name, in a dictionary, but returned a int"),
+        ("def sweep():\n    return 1", [], "must return a dictionary of arguments, but returned a int"),
         ("x = 1", ["--shard", "3/3"], "K from 0 to N - 1, got '3/3'"),
     ],
 )

@@ -161,9 +161,9 @@ def test_bad_retries():
         parallel.Retry([])
     with pytest.raises(TypeError, match="a function, or a mapping"):
         parallel.Retry(["again"])
-    with pytest.raises(ValueError, match="gives `rtol` to `fn`, which has no such parameter"):
+    with pytest.raises(ValueError, match="passes `rtol` to `fn`, which has no such parameter"):
         quiet(limited, X, on_fail=parallel.Retry([{"rtol": 1e-8}]))
-    with pytest.raises(ValueError, match="returns something else than `fn`"):
+    with pytest.raises(ValueError, match="the same shapes and dtypes as `fn`"):
         quiet(limited, X, on_fail=parallel.Retry([lambda x: (x, x)]))
 
 

@@ -142,7 +142,7 @@ def test_keys_and_generators_are_told_apart(tmp_path):
     quiet(jnp.sin, parallel.generate(lambda i: i.astype(jnp.float32), 6), store=tmp_path / "b")
     with pytest.raises(StoreError, match="`generator`"):
         quiet(jnp.sin, parallel.generate(lambda i: -i.astype(jnp.float32), 6), store=tmp_path / "b")
-    with pytest.raises(StoreError, match="holds a run already"):
+    with pytest.raises(StoreError, match="already contains a run"):
         quiet(jnp.sin, parallel.generate(lambda i: i.astype(jnp.float32), 6), store=tmp_path / "b", resume=False)
 
 
@@ -192,7 +192,7 @@ def test_a_full_disk(tmp_path):
         parallel.sweep(wide, X, block=2, store=tmp_path, mesh=devices(1), progress=until(2))
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (9000, hard))
-        with pytest.raises(StoreError, match="(?s)could not be written.*What was written before is intact"):
+        with pytest.raises(StoreError, match="(?s)could not be written.*Everything written before is intact"):
             run(X)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -277,7 +277,7 @@ def test_damaged_files_are_computed_again(tmp_path):
     quiet(line, X, S, block=2, store=tmp_path)
     path = tmp_path / "block_0000001.npz"
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.warns(UserWarning, match="computes block 1 of the store again: .*block_0000001.npz"):
+    with pytest.warns(UserWarning, match="recomputes block 1 of the store: .*block_0000001.npz"):
         found = quiet(line, X, S, block=2, store=tmp_path)
     np.testing.assert_array_equal(found.values, X + 1)
     np.testing.assert_array_equal(quiet(line, X, S, block=2, store=tmp_path).values, X + 1)
@@ -305,7 +305,7 @@ def test_two_sweeps_that_open_one_new_store_at_once(tmp_path, monkeypatch):
         futures = [threads.submit(quiet, line, X, s, block=2, store=tmp_path) for s in (S, 3 * S)]
     refused = [future.exception() for future in futures]
     assert sorted(error is None for error in refused) == [False, True]
-    assert "holds another run than this one" in str(next(error for error in refused if error))
+    assert "contains a different run" in str(next(error for error in refused if error))
     monkeypatch.undo()
     s = S if refused[0] is None else 3 * S
     np.testing.assert_array_equal(quiet(line, X, s, block=2, store=tmp_path).values, X + s)
@@ -324,7 +324,7 @@ def test_a_damaged_zarr_block_is_computed_again(tmp_path):
 
     quiet(line, X, S, block=2, store=ZarrStore(tmp_path))
     (tmp_path / "frames.zarr" / "values" / "c" / "1").unlink()
-    with pytest.warns(UserWarning, match="computes block 1 of the store again"):
+    with pytest.warns(UserWarning, match="recomputes block 1 of the store"):
         found = quiet(line, X, S, block=2, store=ZarrStore(tmp_path))
     np.testing.assert_array_equal(found.values, X + 1)
 
@@ -344,5 +344,5 @@ def test_zarr(tmp_path):
     assert same_bits(result.values, quiet(fn, members, block=4).values) and result.block == 4
     assert zarr.open_group(tmp_path / "frames.zarr", mode="r")["values.y"].shape == (6, 2)
     for options in ({"reduce": parallel.Mean()}, {"on_fail": parallel.Retry([fn])}):
-        with pytest.raises(ValueError, match="neither reductions nor retries"):
+        with pytest.raises(ValueError, match="does not support reductions and retries"):
             quiet(fn, members, store=ZarrStore(tmp_path), **options)

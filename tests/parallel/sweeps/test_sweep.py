@@ -227,12 +227,12 @@ class Frame:
     "params, message",
     [
         (np.ones((0,)), "`sweep`: `params` is empty"),
-        ({"a": np.ones(3), "b": np.ones(2)}, "`sweep`: the members are of unequal length"),
+        ({"a": np.ones(3), "b": np.ones(2)}, "`sweep`: the leading axes differ in length"),
         ({"a": np.ones(3), "b": np.asarray(1.0)}, r"`sweep`: `params\['b'\]` is a scalar"),
-        ({}, "holds no array"),
-        ("members.csv", r"holds only what is no array \(str\): give a dictionary of arrays"),
+        ({}, "contains no array"),
+        ("members.csv", r"contains only str. Pass a dictionary of arrays"),
         (Frame(), r"frame\[name\].to_numpy\(\)"),
-        ({"solver": np.array(["Tsit5", "Heun"])}, r"`params\['solver'\]` must hold numbers, but has dtype <U5"),
+        ({"solver": np.array(["Tsit5", "Heun"])}, r"`params\['solver'\]` must contain numbers, but has dtype <U5"),
     ],
 )
 def test_bad_members(params, message):
@@ -249,7 +249,7 @@ def test_members_as_a_list_of_numbers(params):
 def test_bad_arguments():
     with pytest.raises(ValueError, match="`sweep`: `block`.* must be positive, got 0"):
         quiet(lambda p: p, np.ones(3), block=0)
-    with pytest.raises(ValueError, match="`memory`, the bytes that a block may take, must be positive, got -1"):
+    with pytest.raises(ValueError, match="`memory`, the bytes that a block may use, must be positive, got -1"):
         quiet(lambda p: p, np.ones(3), memory=-1)
     with pytest.raises(ValueError, match='`on_fail` must be "keep", "raise" or a `Retry`, got \'ignore\''):
         quiet(lambda p: p, np.ones(3), on_fail="ignore")
@@ -257,7 +257,7 @@ def test_bad_arguments():
         quiet(lambda p: p, np.ones(3), mesh=jax.sharding.Mesh(np.array(jax.devices()), ("x",)))
     with pytest.raises(TypeError, match="use `ensemble`"):
         jax.jit(lambda x: quiet(lambda p: p, x).values)(np.ones(3))
-    with pytest.raises(ValueError, match="only one over `parallel.parameter_grid`"):
+    with pytest.raises(ValueError, match="Only a sweep over `parallel.parameter_grid`"):
         quiet(lambda p: p, np.ones(3)).on_grid()
     with pytest.raises(IndexError, match="members 0 to 2, got 3"):
         quiet(lambda p: p, np.ones(3)).member(3)
@@ -277,11 +277,11 @@ def test_plot_of_a_grid():
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("a", "b")
     with pytest.raises(ValueError, match=r"one number per member.*shapes \[\(4, 5, 2\)\]"):
         result.plot()
-    with pytest.raises(ValueError, match="ran over plain members"):
+    with pytest.raises(ValueError, match="has no grid"):
         quiet(lambda p: p, RHO).plot()
     named = quiet(lambda p: {"product": p["a"] * p["b"], "sum": p["a"] + p["b"]}, grid)
     assert named.plot("sum").get_xlabel() == "a"
-    with pytest.raises(ValueError, match=r"Choose a number, such as `result.plot\('product'\)`"):
+    with pytest.raises(ValueError, match=r"Choose one number, such as `result.plot\('product'\)`"):
         named.plot()
     with pytest.raises(ValueError, match=r"no values 'mean'; those of this sweep are \['product', 'sum'\]"):
         named.plot("mean")

@@ -107,12 +107,12 @@ def test_only_what_is_differentiated_has_columns():
 
     rate, y0 = jnp.array(1.0), jnp.ones(2000)
     np.testing.assert_allclose(jax.jit(jax.grad(fn))(rate, y0), -2000 * np.exp(-1.0), rtol=1e-5)
-    with pytest.raises(ValueError, match=r"these are 2001, more than `limit`=1000.*sciml.adjoints.Checkpointed"):
+    with pytest.raises(ValueError, match=r"here 2001, more than `limit`=1000.*sciml.adjoints.Checkpointed"):
         jax.grad(fn, argnums=(0, 1))(rate, y0)
 
 
 def test_diffrax_cannot_run_it():
-    with pytest.raises(TypeError, match=r"Forward\(\).*needs one of sciml's own loops"):
+    with pytest.raises(TypeError, match=r"Forward\(\).*requires one of sciml's own loops"):
         sciml.solve(lambda t, y, args: -y, jnp.ones(1), t0=0.0, t1=1.0, solver=diffrax.ImplicitEuler(), adjoint=FORWARD)
 
 

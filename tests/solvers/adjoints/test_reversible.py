@@ -164,7 +164,7 @@ def test_error_grows_as_the_coupling_says():
 
 @each_not_run
 def test_other_loops_are_refused(case, kind):
-    with pytest.raises(ValueError, match="takes fixed steps|number of steps"):
+    with pytest.raises(ValueError, match="number of steps"):
         jax.eval_shape(lambda p: run(kind, case.adjoint, p, **cheap(kind)), inputs())
 
 

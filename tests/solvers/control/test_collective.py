@@ -124,9 +124,9 @@ def test_refusals(domain):
         fn = ft.partial(allen_cahn, domain)
         return lambda u: sciml.solve(fn, u, t0=0.0, t1=1.0, args=RATE, throw=False, **options).ys[-1]
 
-    with pytest.raises(ValueError, match=r"sends messages along the mesh axes \['x', 'y'\].*norm=domain.rms"):
+    with pytest.raises(ValueError, match=r"communicates along the mesh axes \['x', 'y'\].*norm=domain.rms"):
         domain.run(solve(), start())
-    with pytest.raises(ValueError, match=r"`adjoint=sciml.adjoints.Gauss\(\)` does not run on a state that is split"):
+    with pytest.raises(ValueError, match=r"`adjoint=sciml.adjoints.Gauss\(\)` does not support a state that is split"):
         domain.run(solve(norm=domain.rms, adjoint=sciml.adjoints.Gauss()), start())
 
     controller = diffrax.PIDController(rtol=1e-4, atol=1e-6, norm=domain.rms)

@@ -53,7 +53,7 @@ def test_what_is_no_input():
         sciml.Held([0.0, 2.0, 1.0], VALUES)
     with pytest.raises(ValueError, match=r"`values\['a'\]`.*shape \(2,\)"):
         sciml.Held(TS, {"a": np.ones(2)})
-    with pytest.raises(ValueError, match="one at least"):
+    with pytest.raises(ValueError, match="at least one"):
         sciml.Held([], [])
     with pytest.raises(TypeError, match="real numbers"):
         sciml.Held(np.array([1j]), [1.0])

@@ -142,9 +142,9 @@ def test_with_events_beside():
     "make, words",
     [
         (lambda: Schedule([[1.0]]), "must have shape"),
-        (lambda: Schedule([]), "one at least"),
+        (lambda: Schedule([]), "at least one"),
         (lambda: Schedule(["noon"]), "must be real numbers"),
-        (lambda: Schedule([jnp.nan]), "no NaN"),
+        (lambda: Schedule([jnp.nan]), "must not be NaN"),
         (lambda: Schedule([1.0, 2.0], lambda t, y, args, v: y, jnp.ones(3)), "a row for each of its 2 times"),
         (lambda: Schedule([1.0], values=jnp.ones(1)), "which is missing"),
         (lambda: Schedule([1.0], lambda t, y, args: y, jnp.ones(1)), r"with `values` must be callable as .*value\)`"),

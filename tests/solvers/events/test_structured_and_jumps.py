@@ -233,5 +233,5 @@ def test_refusals():
             DECAY, jnp.full(1, 9.0), t0=0.0, t1=1.0, key=KEYS[0],
             events=Event(lambda t, x, args: x[0] - 3.0, lambda t, x, args: x[0]),
         )  # fmt: skip
-    with pytest.raises(TypeError, match="lacks the structure that the solver needs"):
+    with pytest.raises(TypeError, match="lacks the structure that the solver requires"):
         levels(Modes(RATES), 0.5, dt=0.01, solver=ETDRK(order=4), adjoint=sciml.adjoints.Gauss())

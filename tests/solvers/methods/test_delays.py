@@ -184,9 +184,9 @@ def test_refusals():
     solve = lambda model=STEPS, y0=1.0, **more: sciml.solve(model, y0, **(dict(t0=0.0, t1=1.0, dt=0.1) | more))  # noqa: E731
     with pytest.raises(ValueError, match="longer than the shortest delay"):
         solve(dt=1.5)
-    with pytest.raises(TypeError, match="does not solve equations with delays"):
+    with pytest.raises(TypeError, match=r"solver=.*does not support delays"):
         solve(solver=sciml.solvers.Rodas5P())
-    with pytest.raises(ValueError, match="does not go through delays"):
+    with pytest.raises(ValueError, match=r"adjoint=.*does not support delays"):
         solve(adjoint=sciml.adjoints.Gauss())
     with pytest.raises(ValueError, match="forwards in time"):
         solve(t1=-1.0, dt=-0.1)
@@ -216,7 +216,7 @@ def test_every_step_and_a_function_of_the_state_are_saved_with_the_past():
 @pytest.mark.x64
 def test_what_diffrax_would_run_without_the_past_is_refused():
     control = diffrax.ClipStepSizeController(diffrax.PIDController(rtol=1e-4, atol=1e-6))
-    with pytest.raises(ValueError, match="A solve with delays runs in sciml's own loops alone"):
+    with pytest.raises(ValueError, match="A solve with delays only runs in sciml's own loops"):
         sciml.solve(STEPS, 1.0, t0=0.0, t1=3.0, stepsize_controller=control)
 
 

@@ -190,7 +190,7 @@ def test_too_few_stages():
     run = lambda **options: sciml.solve(  # noqa: E731
         heat, u0, t0=0.0, t1=0.1, solver=RKC2(spectral_radius=4 * 64**2, max_stages=12), throw=False, **options
     )
-    with pytest.raises(ValueError, match="`dt`=0.05 is longer than .* at most 0.00"):
+    with pytest.raises(ValueError, match="`dt`=0.05 is too long for .* at most 0.00"):
         run(dt=0.05)
     assert jax.jit(lambda dt: run(dt=dt).status)(0.05) == sciml.Status.invalid_argument
     sol = run(rtol=1e-3, atol=1e-3)  # shortens the steps
@@ -257,7 +257,7 @@ def test_gradients_by_friction():
 def test_what_symplectic_methods_refuse():
     pendulum, y0 = sciml.models.Pendulum(), jnp.array([1.0, 0.0])
     with pytest.raises(
-        TypeError, match="without friction, but `Pendulum` has a method `friction`. Take `VelocityVerlet"
+        TypeError, match="does not support friction, but `Pendulum` has a method `friction`. Use `VelocityVerlet"
     ):
         sciml.solve(pendulum, y0, t0=0.0, t1=1.0, dt=0.1, solver=sciml.solvers.Nystrom(order=6))
     with pytest.raises(TypeError, match="a model with accelerations"):
@@ -270,5 +270,5 @@ def test_what_symplectic_methods_refuse():
         def acceleration(self, t, q, args):
             return -q
 
-    with pytest.raises(ValueError, match=r"one array of positions and then velocities, but `y0` is float\d\d\[3\]"):
+    with pytest.raises(ValueError, match=r"one array of positions followed by velocities, but `y0` is float\d\d\[3\]"):
         sciml.solve(Falling(), jnp.ones(3), t0=0.0, t1=1.0, dt=0.1, solver=VelocityVerlet())

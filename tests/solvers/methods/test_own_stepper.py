@@ -76,7 +76,7 @@ def test_members_that_the_loops_do_not_read_are_refused():
 
 @pytest.mark.parametrize("adjoint", [sciml.adjoints.Gauss(), sciml.adjoints.Interpolating()])
 def test_continuous_adjoints_need_dense_output(adjoint):
-    with pytest.raises(TypeError, match=r"reads the solution between the steps, which Heun does not interpolate"):
+    with pytest.raises(TypeError, match=r"requires dense output, but Heun does not interpolate"):
         solve(Heun(), adjoint=adjoint)
 
 

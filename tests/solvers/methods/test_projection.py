@@ -96,7 +96,7 @@ def test_with_what_must_stay_positive():
 def test_bad_arguments():
     with pytest.raises(TypeError, match="project"):
         run(Y0, t1=1.0, project=3.0)
-    with pytest.raises(ValueError, match="one to 8 numbers that the equation conserves, but returns 9"):
+    with pytest.raises(ValueError, match="from one to 8 conserved quantities, but returns 9"):
         run(Y0, t1=1.0, project=lambda y: jnp.zeros(9))
     with pytest.raises(TypeError, match="must return real numbers, but returns int"):
         run(Y0, t1=1.0, project=lambda y: jnp.zeros(1, int))

@@ -30,5 +30,5 @@ def test_an_adjoint_equation_is_no_model_with_structure():
         term = diffrax.ODETerm(lambda t, y, k: jax.tree.map(lambda v: -2.0 * v, y))
         return jnp.sum(diffrax.diffeqsolve(term, RKC2(), 0.0, 1.0, None, y, **how).ys)
 
-    with pytest.raises(TypeError, match=r"needs `diffrax.ODETerm\(model\)`, but the term is AdjointTerm"):
+    with pytest.raises(TypeError, match=r"requires `diffrax.ODETerm\(model\)`, but the term is AdjointTerm"):
         jax.grad(loss)(jnp.ones(1))

@@ -72,5 +72,5 @@ def test_refusals():
     with pytest.raises(TypeError, match="`force` must be a function"):
         sciml.Langevin(1.0, friction=1.0, temperature=1.0)
     plain = sciml.Stochastic(lambda t, y, args: -y, lambda t, y, args: 1.0)
-    with pytest.raises(TypeError, match="is for the Langevin equation"):
+    with pytest.raises(TypeError, match="requires a Langevin equation"):
         sciml.solve(plain, 1.0, t0=0.0, t1=1.0, dt=0.1, key=KEYS[0], solver=BAOAB())

@@ -327,7 +327,7 @@ def test_terms_of_diffrax():
     expected = diffrax.diffeqsolve(terms, diffrax.Euler(), 0.0, 1.0, 1 / 64, jnp.array(1.0), RATE).ys[-1]
     close(sol.ys[-1], expected)
     close(sciml.solve(diffrax.ODETerm(lambda t, y, args: -y), 1.0, t0=0.0, t1=1.0).ys[-1], np.exp(-1.0), atol=1e-6)
-    with pytest.raises(ValueError, match="give `solver`"):
+    with pytest.raises(ValueError, match="requires `solver`"):
         sciml.solve(terms, jnp.array(1.0), t0=0.0, t1=1.0, dt=0.1)
 
 
@@ -359,22 +359,24 @@ def refused(error, match, /, *, of=None, y0=1.0, **options):
 
 def test_refusals():
     drift = lambda t, y, args: -y  # noqa: E731
-    refused(ValueError, "needs `key`", key=None)
-    refused(ValueError, "`key` is for models with noise", of=drift)
+    refused(ValueError, "requires `key`", key=None)
+    refused(ValueError, "`key` requires a model with noise", of=drift)
     refused(ValueError, "forwards in time", t1=-1.0)
-    refused(ValueError, "`key` must be one random key, but is an array of them", key=KEYS)
+    refused(ValueError, "`key` must be one random key, but is an array of keys", key=KEYS)
     refused(ValueError, "`Checkpointed`|Checkpointed", adjoint=sciml.adjoints.Gauss())
-    refused(ValueError, "estimates no error.*SPaRK", dt=None, solver=diffrax.Euler())
-    refused(TypeError, "does not solve equations with noise", solver=diffrax.Kvaerno5())
-    refused(ValueError, "for additive noise", solver=diffrax.SRA1())
-    refused(ValueError, "not within", key=sciml.BrownianPath(KEYS[0], 0.0, 0.5))
-    refused(ValueError, "walked by XLA", impl="pallas", key=sciml.BrownianPath(KEYS[0], 0.0, 1.0))
-    refused(ValueError, "one axis more", of=sciml.Stochastic(drift, lambda t, y, args: y, noise="general"))
+    refused(ValueError, "does not estimate errors.*SPaRK", dt=None, solver=diffrax.Euler())
+    refused(TypeError, "does not support noise", solver=diffrax.Kvaerno5())
+    refused(ValueError, "only supports additive noise", solver=diffrax.SRA1())
+    refused(ValueError, "exceeds this interval", key=sciml.BrownianPath(KEYS[0], 0.0, 0.5))
+    refused(
+        ValueError, "kernels do not support Brownian paths", impl="pallas", key=sciml.BrownianPath(KEYS[0], 0.0, 1.0)
+    )
+    refused(ValueError, "plus one axis", of=sciml.Stochastic(drift, lambda t, y, args: y, noise="general"))
     refused(ValueError, "of shape", of=sciml.Stochastic(drift, lambda t, y, args: jnp.ones(3)), y0=[1.0, 2.0])
     refused(ValueError, "does not depend on the state", of=sciml.Stochastic(drift, drift, noise="additive"))
     refused(ValueError, "structure", of=sciml.Stochastic(drift, lambda t, y, args: (y,)))
     shared = sciml.Stochastic(drift, lambda t, y, args: y[::-1])
-    refused(ValueError, "its own", of=shared, y0=[1.0, 2.0], solver=sciml.solvers.SRIW1())
+    refused(ValueError, "their own", of=shared, y0=[1.0, 2.0], solver=sciml.solvers.SRIW1())
     with pytest.raises(ValueError, match="`noise` must be one of"):
         sciml.Stochastic(drift, drift, noise="white")
     with pytest.raises(TypeError, match=r"`diffusion` must be callable as `diffusion\(t, y, args\)`"):

@@ -217,14 +217,14 @@ def test_refusals():
     solve = lambda model, solver, **how: sciml.solve(  # noqa: E731
         model, jnp.ones(2), t0=0.0, t1=1.0, key=jax.random.key(0), solver=solver, **(how or dict(dt=0.5))
     )
-    with pytest.raises(TypeError, match=r"`solver=StochasticETD1\(\)` needs a model with a diagonal linear part"):
+    with pytest.raises(TypeError, match=r"`solver=StochasticETD1\(\)` requires a model with a diagonal linear part"):
         solve(plain, StochasticETD1())
-    with pytest.raises(TypeError, match=r"`solver=SemiImplicitEuler\(\)` needs a model with a stiff linear part"):
+    with pytest.raises(TypeError, match=r"`solver=SemiImplicitEuler\(\)` requires a model with a stiff linear part"):
         solve(plain, SemiImplicitEuler())
-    with pytest.raises(ValueError, match="estimates no error"):
+    with pytest.raises(ValueError, match="does not estimate errors"):
         solve(plain, DriftImplicitEuler(), rtol=1e-2)
     mixed = sciml.Stochastic(lambda t, y, args: -y, lambda t, y, args: jnp.stack([y, y[::-1]], -1), noise="general")
-    with pytest.raises(ValueError, match=r"`solver=DriftImplicitMilstein\(\)` is for additive and scalar noise"):
+    with pytest.raises(ValueError, match=r"`solver=DriftImplicitMilstein\(\)` supports additive and scalar noise"):
         solve(mixed, DriftImplicitMilstein())
     with pytest.raises(ValueError, match=r"from 0\.5 to 1"):
         SemiImplicitEuler(0.3)

@@ -216,19 +216,19 @@ def test_a_limit_of_steps_and_a_solve_that_had_ended_have_gradients_too():
 
 def test_refusals():
     resume = solve("adaptive", 6.0, [6.0], hands_out=True).resume
-    with pytest.raises(ValueError, match="from another solve, by Tsit5"):
+    with pytest.raises(ValueError, match=r"from a different solve \(by Tsit5"):
         solve("stiff", 2.0, [2.0], resume=resume)
-    with pytest.raises(ValueError, match="from another solve"):
+    with pytest.raises(ValueError, match="from a different solve"):
         solve("controller", 2.0, [2.0], resume=resume)
     with pytest.raises(TypeError, match="must be the `Solution.resume`"):
         solve("adaptive", 2.0, [2.0], resume=3.0)
-    with pytest.raises(ValueError, match="diffrax runs this one"):
+    with pytest.raises(ValueError, match="diffrax runs this solve"):
         sciml.solve(*CASES["adaptive"][:2], t0=0.0, t1=1.0, solver=diffrax.ImplicitEuler(), resume=resume)
-    with pytest.raises(ValueError, match="has steps of its own"):
+    with pytest.raises(ValueError, match="does not support `resume`"):
         solve("adaptive", 2.0, [2.0], resume=resume, adjoint=sciml.adjoints.Gauss())
-    with pytest.raises(ValueError, match="`steps`, `fn`, `subs` and `dense` solve twice"):
+    with pytest.raises(ValueError, match="second solve for `steps`, `fn`, `subs` and `dense`"):
         sciml.solve(*CASES["adaptive"][:2], t0=0.0, t1=1.0, saveat=diffrax.SaveAt(steps=True, solver_state=True))
-    with pytest.raises(ValueError, match="give a `sciml.BrownianPath`"):
+    with pytest.raises(ValueError, match="pass a `sciml.BrownianPath`"):
         sciml.solve(*CASES["rough"][:2], t0=0.0, t1=1.0, key=KEY, rtol=1e-2, saveat=diffrax.SaveAt(solver_state=True))
     early = solve("adaptive", 0.1, [0.1], resume=resume, throw=False)
     assert early.status == Status.invalid_argument and np.all(np.isnan(early.ys))

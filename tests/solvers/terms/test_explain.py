@@ -38,10 +38,10 @@ def uses_args(t, y, args):
     ("model", "line", "cure"),
     [
         (decides, "if y[0] > 0.5:", "`jnp.where(condition, a, b)`"),
-        (converts, "return -float(y[0]) * y", "leave out `float()`"),
-        (numpys, "return np.sin(y)", "call the function of `jax.numpy`"),
+        (converts, "return -float(y[0]) * y", "Remove `float()`"),
+        (numpys, "return np.sin(y)", "Use the same function of `jax.numpy`"),
         (indexes, 'return -y["position"]', "structure of `y0`"),
-        (uses_args, "return -args * y", "`args` is None where it is not given"),
+        (uses_args, "return -args * y", "`args` is None because it was not given"),
     ],
 )
 @pytest.mark.parametrize("options", [{}, {"dt": 0.1}, {"solver": diffrax.Kvaerno3(), "rtol": 1e-3, "atol": 1e-3}])
@@ -68,7 +68,7 @@ def test_a_tuple_where_the_model_takes_an_array():
     for options in ({}, {"solver": diffrax.Euler(), "dt": 0.1}):
         with pytest.raises(AttributeError) as caught:
             run(model, (jnp.ones(2), jnp.ones(2)), options)
-        assert any("join the parts of the state with `jnp.stack([...])`" in note for note in caught.value.__notes__)
+        assert any("Combine the parts of the state with `jnp.stack([...])`" in note for note in caught.value.__notes__)
 
 
 def test_a_model_that_closes_over_what_has_ended():
@@ -80,7 +80,7 @@ def test_a_model_that_closes_over_what_has_ended():
     sols = jax.vmap(solve)(jnp.ones(2))
     with pytest.raises(jax.errors.UnexpectedTracerError) as caught:
         jax.vmap(lambda sol: sol.evaluate(0.5))(sols)
-    assert any("by `args` or as leaves of a module" in note for note in caught.value.__notes__)
+    assert any("as `args` or as leaves of a module" in note for note in caught.value.__notes__)
 
 
 def run(model, y, options):
@@ -94,11 +94,11 @@ def noise():
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (diffrax.ODETerm(decides), "give its `vector_field`"),
-        (diffrax.ControlTerm(decides, noise()), "`sciml.solve` takes together with a solver"),
+        (diffrax.ODETerm(decides), "Pass its `vector_field`"),
+        (diffrax.ControlTerm(decides, noise()), "only `sciml.solve` with a diffrax solver"),
         (
             diffrax.MultiTerm(diffrax.ODETerm(decides), diffrax.ControlTerm(decides, noise())),
-            "`MultiTerm`.*with a solver of diffrax",
+            "`MultiTerm`.*with a diffrax solver",
         ),
         (sciml.models.Lorenz63, "is a class: make an instance"),
         (lambda y, t: y, r"its signature is \(y, t\)"),

@@ -160,7 +160,7 @@ def test_bad_input_is_named():
         Poisson(mixed)
     with pytest.raises(ValueError, match=r"`f` must end with the axes \(8, 6\)"):
         Poisson(free)(jnp.ones((6, 8), DTYPE))
-    with pytest.raises(ValueError, match="order=4.*needs periodic axes"):
+    with pytest.raises(ValueError, match="order=4.*requires periodic axes"):
         Poisson(free, order=4)
     with pytest.raises(ValueError, match="must be a number.*Multigrid"):
         Helmholtz(free, jnp.ones((8, 6), DTYPE))

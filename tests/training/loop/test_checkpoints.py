@@ -99,7 +99,7 @@ def test_an_interrupted_training_says_how_to_go_on(tmp_path):
     with pytest.raises(KeyboardInterrupt) as stopped:
         quiet(line(), squares, points(), **options, checkpoint_every=0.0, callbacks=[stop])
     (note,) = stopped.value.__notes__
-    assert note.endswith("has a checkpoint after 3 steps; the same call goes on from there.")
+    assert note.endswith("has a checkpoint after 3 steps; the same call resumes from there.")
     assert quiet(line(), squares, points(), **options).n_steps == 9
     with pytest.raises(KeyboardInterrupt) as stopped:
         quiet(line(), squares, points(), steps=9, check_every=1, callbacks=[stop])

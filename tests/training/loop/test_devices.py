@@ -174,7 +174,7 @@ def test_optimiser_states_are_sharded_as_their_weights():
     [
         ("`batch_size` is 12.*multiple of 8", None, dict(batch_size=12)),
         ("`data` has 60 rows", None, {}),
-        ("another one", (4,), dict(batch_size=8)),
+        ("another mesh", (4,), dict(batch_size=8)),
     ],
 )
 def test_bad_input(match, model, options):

@@ -103,7 +103,7 @@ def test_batches_are_normalised_as_equinox_does_it():
 def test_what_is_wrong_with_a_state_is_said():
     model = eqx.nn.make_with_state(Centred)()
     data = np.ones(4), np.ones(4)
-    with pytest.raises(TypeError, match="returns the next one last"):
+    with pytest.raises(TypeError, match="must return the next state last"):
         quiet(model, lambda m, b, k: jnp.mean(m[0](b[0], m[1])[0]), data, steps=1)
-    with pytest.raises(ValueError, match="holds 2 objects"):
+    with pytest.raises(ValueError, match="contains 2 `eqx.nn.State` objects"):
         quiet((model, eqx.nn.make_with_state(Centred)()), loss, data, steps=1)

@@ -25,7 +25,7 @@ def test_the_best_model_is_handed_back():
     np.testing.assert_allclose(found.model, w[best], rtol=1e-6)
     np.testing.assert_allclose(found.last_model, w[best + 4], rtol=1e-6)
     np.testing.assert_allclose(found.history.validation, (w[: best + 5] - 0.5) ** 2, rtol=1e-4)
-    assert "4 validations brought nothing better" in found.message and f"after {best + 1} steps" in found.message
+    assert "the last 4 validations did not improve" in found.message and f"after {best + 1} steps" in found.message
 
 
 def test_without_patience_all_steps_are_taken():

@@ -109,7 +109,7 @@ def test_no_gradient_passes_what_is_pushed_forward():
     got, slope = jax.jit(jax.value_and_grad(lambda r: loss(r, k)))(jnp.array(rate))
     np.testing.assert_allclose(got, (end - wanted) ** 2, rtol=1e-5)
     np.testing.assert_allclose(slope, 2 * (end - wanted) * (-0.2 * end), rtol=1e-5)
-    with pytest.raises(ValueError, match="0 or more"):
+    with pytest.raises(ValueError, match="nonnegative number of intervals"):
         loss(1.0, -1)
 
 
@@ -125,7 +125,7 @@ def test_collocation_starts_what_shooting_ends():
     y = jnp.array([0.7, -0.8])
     wanted = jnp.array([-0.1 * 0.7 + 2 * -0.8, -2 * 0.7 - 0.1 * -0.8])
     assert jnp.abs(found.model(0.0, y, None) - wanted).max() < 0.25
-    with pytest.raises(ValueError, match="for one experiment"):
+    with pytest.raises(ValueError, match="only one experiment"):
         training.collocate(model, ts, ys, at=ts[0])
 
 
@@ -159,5 +159,5 @@ def test_the_bound_of_a_latent_ode_against_its_closed_form():
     np.testing.assert_allclose(parts["divergence"], np.mean(divergence), rtol=1e-10)
     error = np.std(np.asarray(parts["likelihood"])) / 2000**0.5
     assert abs(np.mean(parts["likelihood"]) - np.mean(likelihood)) < 4 * error
-    with pytest.raises(TypeError, match="what `saveat` is"):
+    with pytest.raises(TypeError, match="sets `saveat` itself"):
         training.LatentLoss(0.1, saveat=ts)

@@ -122,12 +122,12 @@ def test_part_of_a_state_is_seen():
         (TypeError, "floating-point", dict(ys=np.ones((8, 2), int))),
         (ValueError, "positive integer", dict(length=0)),
         (ValueError, "missing at all times", dict(ys=np.full((8, 2), np.nan))),
-        (ValueError, "give `starts`", dict(observe=jnp.log)),
+        (ValueError, "Pass `starts`", dict(observe=jnp.log)),
         (ValueError, "state for each of the 3 windows", dict(starts=jnp.ones((2, 2)))),
-        (TypeError, "what `saveat` is", dict(saveat=TS)),
-        (TypeError, "no argument `max_step`, and neither has .* Did you mean `max_steps`", dict(max_step=9)),
+        (TypeError, "sets `saveat` itself", dict(saveat=TS)),
+        (TypeError, "Neither .* has an argument `max_step`. Did you mean `max_steps`", dict(max_step=9)),
         (ValueError, "`penalty` must be finite and not negative, but is -1.0", dict(penalty=-1.0)),
-        (ValueError, "`scale`, the unit of observations, must be positive, but is 0.0", dict(scale=0.0)),
+        (ValueError, "`scale`, the unit of the observations, must be positive, but is 0.0", dict(scale=0.0)),
     ],
 )
 def test_bad_input(error, match, change):

@@ -84,8 +84,8 @@ def like(parameter: Array, x: Array) -> Array:
             fits = False
         if not fits:
             raise ValueError(
-                f"a distribution with a parameter of shape {parameter.shape} has no density for numbers of shape "
-                f"{x.shape}: the shapes of its parameters must broadcast to that one."
+                f"the parameters of a distribution must broadcast to the shape of its values, {x.shape}, but one has "
+                f"shape {parameter.shape}."
             )
     return jnp.broadcast_to(parameter.astype(x.dtype), x.shape)
 

@@ -15,8 +15,8 @@ from ._abstract import AbstractDistribution, check_positive, default, like
 
 def _refuse(name: str) -> NoReturn:
     raise TypeError(
-        f"`{name}` is a distribution of counts, which have no derivative, so that it is no prior of a parameter: it is "
-        "for what is observed. `Gamma` is one of positive parameters."
+        f"`{name}` is a distribution of counts, which have no derivative, so it is not a prior for a parameter, only "
+        "a distribution of observations. For positive parameters use `Gamma`."
     )
 
 

@@ -54,9 +54,11 @@ class Custom(AbstractDistribution):
             ValueError: If no function draws.
         """
         if self.drawn is None:
-            raise ValueError("`Custom` draws only with a function that does: `Custom(function, transform, drawn)`.")
+            raise ValueError(
+                "sampling from `Custom` requires a sampling function: `Custom(function, transform, drawn)`."
+            )
         return jnp.asarray(self.drawn(key, shape))
 
     def moments(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         """Raises: they are not known."""
-        raise ValueError("of a `Custom` distribution mean and variance are not known.")
+        raise ValueError("the mean and variance of a `Custom` distribution are not known.")

@@ -44,8 +44,8 @@ class Uniform(AbstractDistribution):
             return
         if not np.all(np.isfinite(upper - lower) & (lower < upper)):
             raise ValueError(
-                f"`lower` of `Uniform` must be below `upper`, and both finite, but they are {lower} and {upper}. For a "
-                "range without an end there is `Improper(Positive())`."
+                f"`lower` of `Uniform` must be below `upper`, and both finite, but they are {lower} and {upper}. For "
+                "an infinite range use `Improper(Positive())`."
             )
 
     @property
@@ -190,8 +190,8 @@ class Improper(AbstractDistribution):
     def draw(self, key: Key, shape: tuple[int, ...] = ()) -> NoReturn:
         """Raises: there is nothing to draw from."""
         raise ValueError(
-            "an `Improper` prior has no draws. Give a proper one, such as `Normal` or `LogNormal`, or begin at a "
-            "position of your own, such as `density.unconstrain(model)`."
+            "an `Improper` prior cannot be sampled. Use a proper prior, such as `Normal` or `LogNormal`, or start from "
+            "your own position, such as `density.unconstrain(model)`."
         )
 
     def moments(self) -> NoReturn:

@@ -72,7 +72,7 @@ class Programs:
         for leaf in jax.tree.leaves(self._operands):
             if leaf.dtype != dtype or leaf.size > most:
                 raise NotForKernelsError(
-                    f"a parameter has dtype {leaf.dtype} and shape {leaf.shape}, and the kernel takes up to "
+                    f"a parameter has dtype {leaf.dtype} and shape {leaf.shape}, but the kernel supports up to "
                     f"{most} numbers of dtype {jnp.dtype(dtype).name}, the same for all cells"
                 )
         self._state = jax.ShapeDtypeStruct(problem.components, dtype)
@@ -100,7 +100,7 @@ class Programs:
         found = self._flat(flux, cells, lanes)
         if (found.out.shape, found.out.dtype) != (self._state.shape, self._state.dtype):
             raise NotForKernelsError(
-                f"a flux has dtype {found.out.dtype} and shape {found.out.shape}, and the state {self._state.dtype} "
+                f"a flux has dtype {found.out.dtype} and shape {found.out.shape}, but the state {self._state.dtype} "
                 f"and {self._state.shape}"
             )
         return found

@@ -117,7 +117,7 @@ class GpuVolumes:
         self, problem: FluxDivergence, operands: PyTree, shape: tuple[int, ...], dtype: Any, rows: int | None = None
     ):
         if jnp.dtype(dtype).name not in DTYPES:
-            raise NotForKernelsError(f"the state has dtype {jnp.dtype(dtype)}, and the kernel takes {DTYPES}")
+            raise NotForKernelsError(f"the state has dtype {jnp.dtype(dtype)}, but the kernel supports {DTYPES}")
         self.problem = problem
         self.dtype = jnp.dtype(dtype)
         self.programs = Programs(problem, operands, dtype, self.name)

@@ -62,8 +62,8 @@ def refused(request: KernelRequest, error: NotForKernelsError) -> VolumesSelecti
     """
     if request.impl not in ("auto", "xla"):
         raise ValueError(
-            f"`{request}` cannot run this conservation law: {error}. The kernel takes states of float32 (on GPUs "
-            "float64 too) on a `Grid`, and laws whose parameters are numbers. `impl='auto'` and `'xla'` take every law."
+            f"`{request}` cannot run this conservation law: {error}. The kernel supports float32 states (also float64 "
+            "on GPUs) on a `Grid`, and laws whose parameters are numbers. `impl='auto'` and `'xla'` support every law."
         ) from error
     if request.impl == "auto" and default_platform() in KERNEL_OF:
         log_once(_WHAT, str(error), logging.WARNING)

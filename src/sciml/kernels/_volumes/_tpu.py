@@ -87,7 +87,7 @@ class TpuVolumes:
 
     def __init__(self, problem: FluxDivergence, operands: PyTree, shape: tuple[int, ...], dtype: Any):
         if jnp.dtype(dtype) != jnp.float32:
-            raise NotForKernelsError(f"the state has dtype {jnp.dtype(dtype)}, and the kernel takes float32")
+            raise NotForKernelsError(f"the state has dtype {jnp.dtype(dtype)}, but the kernel supports float32")
         if problem.width > ABOVE:
             raise NotForKernelsError(f"a face reads {problem.width} cells at either side, and the kernel {ABOVE}")
         ndim = len(shape)

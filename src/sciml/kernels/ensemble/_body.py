@@ -53,11 +53,11 @@ class Body:
         self._inputs = jax.tree.leaves(inputs)
         if (size := len(elements_of(inputs))) > table.inputs_at_most:
             raise NotSupportedError(
-                f"a member has {size} numbers as state and parameters, and a kernel takes {table.inputs_at_most}"
+                f"a member has {size} numbers as state and parameters, but a kernel supports {table.inputs_at_most}"
             )
         if (largest := max((math.prod(x.shape) for x in self._inputs), default=0)) > most:
             raise NotSupportedError(
-                f"a member has an array of {largest} numbers, and a kernel takes arrays of up to {most}"
+                f"a member has an array of {largest} numbers, but a kernel supports arrays of up to {most}"
             )
         self._places, axes = self._place(), vma_of(members.inputs)
 
@@ -69,7 +69,7 @@ class Body:
         self._state = [self._kind(dtype) for dtype in elements_of(state)]
         if len(self._state) > table.state_at_most:
             raise NotSupportedError(
-                f"the loop carries {len(self._state)} numbers, and a kernel at most {table.state_at_most}"
+                f"the loop carries {len(self._state)} numbers, but a kernel at most {table.state_at_most}"
             )
         self.saves, self.saved_out, self._targets_batched = 0, None, members.targets_batched
         if isinstance(loop, UntilDone):

@@ -92,8 +92,8 @@ def flatten(
         values = [v for v in out if isinstance(v, Unstacked)]
         if "reshard" in reasons:
             raise NotSupportedError(
-                "the model places arrays on a mesh of devices (`reshard`), as for a NamedSharding of members. Map the "
-                "members over devices by `jax.shard_map(..., check_vma=False)`, or use `impl='xla'`"
+                "the model places arrays on a mesh of devices (`reshard`), for example for a NamedSharding of "
+                "members. Map the members over devices with `jax.shard_map(..., check_vma=False)`, or use `impl='xla'`"
             )
         if reasons or len(values) < len(out):
             said = ", ".join(f"{name} ({reason})" for name, reason in sorted(reasons.items()))

@@ -17,10 +17,10 @@ from ._trial import trial
 _WHAT = "an ensemble"
 
 HOLDS = (
-    "The kernel takes models that act element by element on small real states, float32 and on GPUs float64, with "
-    "indices that are known when the model is traced and no loops of unknown length, explicit Runge-Kutta and "
-    "Rosenbrock methods, those for noise with fixed steps, and `Checkpointed` or `Forward` as adjoint; `impl='auto'` "
-    "and `'xla'` take everything."
+    "The kernel supports models that act element by element on small real states (float32, on GPUs also float64), "
+    "with constant indices and no loops of unknown length; explicit Runge-Kutta, Rosenbrock and fixed-step "
+    "stochastic methods; and the adjoints `Checkpointed` and `Forward`. `impl='auto'` and `'xla'` support "
+    "everything."
 )
 
 

@@ -88,7 +88,7 @@ def evolve(
         ```
     """
     if isinstance(n_steps, bool) or not isinstance(n_steps, int | np.integer):
-        raise TypeError(f"`evolve(n_steps=...)` must be an integer that is known when tracing, but is {n_steps!r}.")
+        raise TypeError(f"`evolve(n_steps=...)` must be a constant integer, but is {n_steps!r}.")
     if n_steps < 0:
         raise ValueError(f"`evolve(n_steps=...)` must not be negative, but is {n_steps}.")
     if not isinstance(update, StencilUpdate):

@@ -110,7 +110,7 @@ def _weights_of(side: Any, offset: float, spacing: float, update: StencilUpdate,
     jaxpr = jax.make_jaxpr(lambda x, dx: jax.jvp(ghosts, (x,), (dx,))[1])(zero, zero).jaxpr
     # where the derivative still reads the layers, the ghosts are not linear in them
     if used_inputs(jaxpr)[0]:
-        raise NotForKernelsError(f"the ghost values of `{name}` are no weighted sum of the layers")
+        raise NotForKernelsError(f"the ghost values of `{name}` are not a weighted sum of the layers")
     constant = ghosts(zero)
     # a layer's weights are the ghosts of that layer alone, set to one
     columns = [ghosts(zero.at[m].set(1)) - constant for m in range(points)]

@@ -21,8 +21,8 @@ from ._update import StencilUpdate, as_params, without_periodic
 _WHAT = "a stencil"
 
 _TAKES = (
-    "The kernel takes float32 fields (on GPUs float64 too), numbers as parameters, and conditions at walls that are "
-    "the same all along a side; "
+    "The kernel supports float32 fields (also float64 on GPUs), numbers as parameters, and boundary conditions that "
+    "are constant along a side; "
 )
 
 
@@ -65,7 +65,7 @@ def choose(
     by_xla = {"steps_per_pass": many or 1, "one_exchange": many * update.stages > 1}
     fields, _ = jax.eval_shape(lambda s, c: update.arrays_of(s, c), state, dict(coefficients or {}))
     if isinstance(request.impl, AbstractStencilKernel):
-        kernel, reason = request.impl, f"`{request}` asks for it"
+        kernel, reason = request.impl, f"`{request}` requests it"
     else:
         name, reason = kernel_for(request, lambda: trial_of(fields[0].ndim, fields[0].dtype, kernel_of))
         kernel = None if name is None else kernel_of(name, fields[0].ndim)
@@ -86,7 +86,7 @@ def choose(
             return StencilSelection("xla", str(error), **by_xla)
         takes = _TAKES if isinstance(request.impl, str) else ""
         raise ValueError(
-            f"`{request}` cannot run this update: {error}. {takes}`impl='auto'` and `'xla'` take every update."
+            f"`{request}` cannot run this update: {error}. {takes}`impl='auto'` and `'xla'` support every update."
         ) from error
     reason = f"{reason}, and its tiles were tuned" if tuned else reason
     return StencilSelection(kernel.name, reason, plan.steps // update.stages, request.interpret, plan, kernel)
@@ -105,8 +105,7 @@ def _plan(
     if update.stages > 1:
         if not kernel.takes_stages:
             raise NotForKernelsError(
-                f"its steps have several stages, as those of many methods, which in {fields[0].ndim} dimensions this "
-                "kernel does not take"
+                f"its steps have several stages, which this kernel does not support in {fields[0].ndim} dimensions"
             )
         stages = update.stages * (max(1, 4 // (update.stages * update.radius)) if steps is None else steps)
     # asked first, for what it refuses whatever the tiles
@@ -133,7 +132,7 @@ def _plan_of_block(
         alone, _ = _plan(kernel, interpreted, block, params, fields, steps)
     width = alone.steps * update.radius
     if least < width:
-        raise NotForKernelsError(f"a pass needs {width} layers of its neighbours, and a device has {least}")
+        raise NotForKernelsError(f"a pass needs {width} layers of its neighbours, but a device has {least}")
     wide = jax.ShapeDtypeStruct(with_halo(like.shape, sharded, width), like.dtype)
     tilings = ((alone.steps, alone.rows), (alone.steps,)) if tuned else ((alone.steps,),)
     return first_plan(kernel, block, params, wide, *tilings), tuned
@@ -161,7 +160,7 @@ def _tuned(kernel: AbstractStencilKernel, interpreted: bool, update: StencilUpda
         return None
     try:
         if tiling.steps % update.stages:
-            raise NotForKernelsError(f"{tiling.steps} stages are no whole number of steps")
+            raise NotForKernelsError(f"{tiling.steps} stages are not a whole number of steps")
         if tiling.rows not in kernel.sizes:
             raise NotForKernelsError(f"there are no tiles of {tiling.rows} rows")
         return kernel.plan(update, params, fields[0].shape, fields[0].dtype, *tiling)

@@ -105,7 +105,7 @@ def tune(
     request = requested(impl, interpret, by_name=True)
     request = KernelRequest("pallas") if request.impl == "auto" else request
     if request.impl == "xla":
-        raise ValueError("`tune(impl='xla')` has nothing to tune: XLA cuts fields itself.")
+        raise ValueError("`tune(impl='xla')` has nothing to tune, because XLA chooses its own tiles.")
     chosen = choose(request, update, state, params, coefficients=coefficients)  # for its errors
     kernel = chosen.kernel
     assert kernel is not None  # else it was an error
@@ -116,16 +116,16 @@ def tune(
     tilings = _tilings(kernel, update, params, fields, depths, tiles)
     if not tilings:
         raise ValueError(
-            f"`tune` has nothing to try: no tile of `rows`={rows or kernel.sizes} takes "
+            f"`tune` has nothing to try: no tile of `rows`={rows or kernel.sizes} supports "
             f"`steps_per_pass`={steps_per_pass} of radius {update.radius} on fields of shape "
-            f"{fields[0].shape}. There are tiles of {kernel.sizes} rows."
+            f"{fields[0].shape}. Tiles may have {kernel.sizes} rows."
         )
     found = [_timed(chosen, update, params, fields, rest, tiling, n_steps, repeats) for tiling in tilings]
     order = sorted(range(len(found)), key=lambda i: found[i].seconds)
     best = found[order[0]]
     if best.failure:
         raise RuntimeError(
-            f"none of the {len(found)} tilings that `tune` tried runs; the first says: {found[0].failure}"
+            f"none of the {len(found)} tilings that `tune` tried runs; the first failed with: {found[0].failure}"
         )
     key = cache_key(kernel.name, chosen.interpreted, update, params, fields)
     store(cache_file(cache), key, tilings[order[0]], best.seconds)

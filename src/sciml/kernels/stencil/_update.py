@@ -83,7 +83,8 @@ class StencilUpdate(eqx.Module):
     ):
         if not (callable(fn) or (isinstance(fn, tuple) and fn and all(map(callable, fn)))):
             raise TypeError(
-                f"`StencilUpdate(fn=...)` must be a function `fn(nb, params)`, or a tuple of such, but is {fn!r}."
+                "`StencilUpdate(fn=...)` must be a function `fn(nb, params)`, or a tuple of such functions, but is "
+                f"{fn!r}."
             )
         self.fn = fn
         self.fields = _names(fields, "fields")
@@ -92,15 +93,15 @@ class StencilUpdate(eqx.Module):
         names = self.fields + self.coefficients + self.inner
         if not self.fields or len(set(names)) < len(names):
             raise ValueError(
-                "`StencilUpdate` needs at least one field, and a name of its own for every field and coefficient, but "
-                f"got fields={self.fields}, coefficients={self.coefficients} and inner={self.inner}."
+                "`StencilUpdate` requires at least one field, and a different name for every field and coefficient, "
+                f"but got fields={self.fields}, coefficients={self.coefficients} and inner={self.inner}."
             )
         self.radius = check_count(radius, "radius", "StencilUpdate")
         self.accuracy = check_count(accuracy, "accuracy", "StencilUpdate")
         if isinstance(boundary, Mapping) and set(boundary) != set(self.fields):
             raise ValueError(
                 f"`StencilUpdate(boundary=...)` is a mapping, so it must have one entry for each of {self.fields}, but "
-                f"has {tuple(boundary)}. Conditions by side go into a `sciml.spatial.Boundaries`."
+                f"has {tuple(boundary)}. For conditions by side use `sciml.spatial.Boundaries`."
             )
         self.boundary = boundary
         for one in self.boundaries:
@@ -154,7 +155,7 @@ class StencilUpdate(eqx.Module):
         first = arrays[0]
         if not 1 <= first.ndim <= 3 or not jnp.issubdtype(first.dtype, jnp.inexact):
             raise ValueError(
-                "fields must be floating-point arrays with one to three axes, those of the grid, but "
+                "fields must be floating-point arrays with one to three axes, the axes of the grid, but "
                 f"{self.fields[0]!r} has dtype {first.dtype} and shape {first.shape}. Use `jax.vmap` for members."
             )
         arrays += [jnp.asarray(extra[name], first.dtype) for name in self.coefficients]
@@ -166,8 +167,8 @@ class StencilUpdate(eqx.Module):
                 )
         if min(first.shape) < self.radius:
             raise ValueError(
-                f"a stencil of radius {self.radius} needs as many cells along every axis, but the fields have shape "
-                f"{first.shape}."
+                f"a stencil of radius {self.radius} requires at least {self.radius} cells along every axis, but the "
+                f"fields have shape {first.shape}."
             )
         return tuple(arrays[: len(self.fields)]), tuple(arrays[len(self.fields) :])
 
@@ -197,9 +198,9 @@ class StencilUpdate(eqx.Module):
             new = self.fn(nb, params)
         except Exception as error:
             error.add_note(
-                f"This comes from `StencilUpdate.fn`, which was called with values of shape {like.shape} in place of "
-                "numbers, of shape () to see what it reads. It must act element by element: `jnp.where` chooses, and "
-                "nothing is taken over an axis."
+                f"`StencilUpdate.fn` raised this when it was called with values of shape {like.shape} instead of "
+                "numbers of shape () to find its reads. It must act element by element: select with `jnp.where`, and "
+                "do not reduce over an axis."
             )
             raise
         if isinstance(new, Mapping):
@@ -219,18 +220,19 @@ class StencilUpdate(eqx.Module):
         """
         names = self.fields + self.coefficients + self.inner
         if name not in names:
-            raise ValueError(f"`nb({name!r}, ...)` reads no field of this update: there are {names}.")
+            raise ValueError(f"`nb({name!r}, ...)` does not name a field of this update; the fields are {names}.")
         if name in self.inner and any(shift):
-            raise ValueError(f"`nb({name!r}, ...)` reads a neighbour of what is `inner`: make it one of the fields.")
+            raise ValueError(f"`nb({name!r}, ...)` reads a neighbour of an `inner` field. Move it to `fields`.")
         shift = shift or (0,) * ndim  # `nb(name)` is the cell itself
         if len(shift) != ndim or not all(isinstance(s, int | np.integer) for s in shift):
             raise ValueError(
-                f"`nb({name!r}, {', '.join(map(str, shift))})` must shift by one whole number for each of {ndim} axes, "
-                "or have none, for the cell itself."
+                f"`nb({name!r}, {', '.join(map(str, shift))})` must have one integer shift for each of {ndim} axes, "
+                "or no shift for the cell itself."
             )
         if max(map(abs, shift)) > self.radius:
             raise ValueError(
-                f"`nb({name!r}, {', '.join(map(str, shift))})` reads further than `radius={self.radius}`: raise it."
+                f"`nb({name!r}, {', '.join(map(str, shift))})` reads further than `radius={self.radius}`. Raise "
+                "`radius`."
             )
         return tuple(map(int, shift))
 
@@ -264,12 +266,12 @@ def _as_value(x: Any, like: Any, name: str) -> Array:
     x = jnp.asarray(x)
     if x.shape not in ((), like.shape):
         raise ValueError(
-            f"`fn` must act element by element, but what it returns for {name!r} has shape {x.shape} where cells of "
-            f"shape {like.shape} go in. Arrays over the grid are read by `nb`: name them in `coefficients`."
+            f"`fn` must act element by element, but for {name!r} it returns shape {x.shape} from cells of shape "
+            f"{like.shape}. To read arrays over the grid, add them to `coefficients` and use `nb`."
         )
     # Python's numbers are weak, and take the dtype of the field, unless that makes a complex one real
     if x.dtype != like.dtype and not (x.weak_type and not jnp.iscomplexobj(x)):
-        raise TypeError(f"`fn` must keep the dtype {like.dtype}, but what it returns for {name!r} has {x.dtype}.")
+        raise TypeError(f"`fn` must keep the dtype {like.dtype}, but returns {x.dtype} for {name!r}.")
     return jnp.broadcast_to(x.astype(like.dtype), like.shape)
 
 
@@ -294,16 +296,18 @@ def without_periodic(update: StencilUpdate, shape: tuple[int, ...]) -> StencilUp
     def plain(boundary: Any) -> Any:
         if any(map(callable, jax.tree.leaves(boundary))):
             raise ValueError(
-                "a value of `StencilUpdate(boundary=...)` is a function of time, but `evolve` counts steps and knows "
-                "no time: give numbers or arrays, or run a model with the same boundary by `sciml.solve`."
+                "a value of `StencilUpdate(boundary=...)` is a function of time, but `evolve` has no time. Pass "
+                "numbers or arrays, or solve a model with the same boundary with `sciml.solve`."
             )
         if not getattr(boundary, "uniform", True):
             raise ValueError(
-                "`StencilUpdate(boundary=...)` must be that of a `sciml.spatial.Grid` without a body, whose cells are "
-                "all alike: run a model with this boundary by `sciml.solve`."
+                "`StencilUpdate(boundary=...)` must belong to a `sciml.spatial.Grid` without a body. Solve a model "
+                "with this boundary with `sciml.solve`."
             )
         if boundary is not None and hasattr(boundary, "sides") and boundary.shape != shape:
-            raise ValueError(f"the fields have shape {shape}, but their boundary is one of a grid of {boundary.shape}.")
+            raise ValueError(
+                f"the fields have shape {shape}, but the grid of their boundary has shape {boundary.shape}."
+            )
         # a field that is split over devices is periodic as a whole, and its blocks are not
         return None if hasattr(boundary, "sides") and all(boundary.periodic) else boundary
 

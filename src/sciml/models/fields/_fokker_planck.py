@@ -168,8 +168,8 @@ class FokkerPlanck(AbstractSplit):
         conditions = self._conditions
         if not isinstance(conditions, Boundaries):
             raise TypeError(
-                "`FokkerPlanck(boundary=...)` must be conditions, or a `Domain` that has them: give it "
-                f"`boundary=Boundaries(grid, ...)`; got {type(conditions).__name__}."
+                "`FokkerPlanck(boundary=...)` must be conditions, or a `Domain` with `boundary=Boundaries(grid, ...)`, "
+                f"but got {type(conditions).__name__}."
             )
         for pair in conditions.sides:
             for side in pair:
@@ -180,10 +180,10 @@ class FokkerPlanck(AbstractSplit):
                     )
         check_insulating(conditions, "FokkerPlanck")
         if conditions.grid != grid:
-            raise ValueError(f"`boundary` is that of another grid, {conditions.grid}, than {grid}.")
+            raise ValueError(f"`boundary` belongs to another grid, {conditions.grid}, instead of {grid}.")
         if conditions.shape != grid.shape:
             raise ValueError(
-                "`FokkerPlanck` has its unknowns at centres: give the conditions, or `Boundaries` at centres."
+                "`FokkerPlanck` has its unknowns at cell centres. Pass the conditions, or `Boundaries` at centres."
             )
         values = jnp.broadcast_to(potential(*grid.centers), grid.shape) if callable(potential) else potential
         self.potential, self.diffusivity = parameter(values), parameter(diffusivity)
@@ -345,7 +345,7 @@ def check_insulating(boundary: Any, name: str) -> None:
     """
     body = getattr(boundary, "body", None)
     if body is not None and not body.insulates:
-        raise TypeError(f"nothing flows through a body in `{name}`: its condition must be Neumann(0.0).")
+        raise TypeError(f"in `{name}` there is no flux through a body, so its condition must be Neumann(0.0).")
 
 
 def _scaled(matrix: Faces, half: Array) -> Faces:

@@ -170,8 +170,8 @@ class CahnHilliard(AbstractSemilinear):
         if "sine" in self.spectral.bases:
             axis = grid.names[self.spectral.bases.index("sine")]
             raise ValueError(
-                f"`CahnHilliard(boundary=...)` must be Periodic or Neumann, but along {axis} it is Dirichlet, through "
-                "which mass would pass."
+                f"`CahnHilliard(boundary=...)` must be Periodic or Neumann, but along {axis} it is Dirichlet, which "
+                "does not conserve mass."
             )
         if not stabilisation >= 0:
             raise ValueError(f"`CahnHilliard(stabilisation=...)` must be at least zero, but is {stabilisation}.")

@@ -69,7 +69,9 @@ class ReactionDiffusion(AbstractDiffusing):
         self.laplacian = Laplacian(grid, boundary, order)
         self.diffusivities = parameter(diffusivities)
         if self.diffusivities.ndim != 1:
-            raise ValueError(f"`diffusivities` must be one number a substance, but has {self.diffusivities.shape}.")
+            raise ValueError(
+                f"`diffusivities` must have one number for each substance, but has shape {self.diffusivities.shape}."
+            )
 
     def _pointwise(self, t: RealScalarLike, fields: Array, args: Args) -> Array:
         react = self.reaction

@@ -117,7 +117,7 @@ class CompressibleNavierStokes(AbstractConservationLaw):
     ):
         if not isinstance(grid, Grid):
             raise TypeError(
-                "`CompressibleNavierStokes(grid=...)` must be a `sciml.spatial.Grid`, whose cells are all alike, but "
+                "`CompressibleNavierStokes(grid=...)` must be a `sciml.spatial.Grid`, which is uniform, but "
                 f"is {grid!r}."
             )
         if forces is not None and not callable(forces):
@@ -280,7 +280,7 @@ class CompressibleNavierStokes(AbstractConservationLaw):
             ValueError: If a kernel was asked for.
         """
         if isinstance(request.impl, str):
-            refused(request, NotForKernelsError("its stress and heat are no fluxes of two states"))
+            refused(request, NotForKernelsError("its stress and heat are not fluxes of two states"))
         return self
 
 

@@ -230,7 +230,9 @@ class Buoyancy(AbstractFlowForce):
     def __call__(self, flow: Any, t: RealScalarLike, y: Any, args: Args) -> tuple[Array, ...]:
         """Returns the force, at the unknown faces."""
         if self.of not in flow.carried:
-            raise ValueError(f"`Buoyancy({self.of!r})` is of nothing that the flow carries: {sorted(flow.carried)}.")
+            raise ValueError(
+                f"`Buoyancy({self.of!r})` must name a carried field of the flow, one of {sorted(flow.carried)}."
+            )
         ndim, velocity = flow.velocity.grid.ndim, flow.velocity
         if self.acceleration.shape != (ndim,):
             raise ValueError(
@@ -349,7 +351,7 @@ class Obstacle(AbstractFlowForce):
     def _push(self, velocity: StaggeredVelocity, u: Velocity) -> Velocity:
         if self.share.shape != velocity.cells or self.velocity.shape not in ((), (velocity.grid.ndim,)):
             raise ValueError(
-                f"`Obstacle` needs a `share` of the shape {velocity.cells} of the grid and a `velocity` with one "
+                f"`Obstacle` requires a `share` of the grid's shape {velocity.cells} and a `velocity` with one "
                 f"value for each axis, but they have shapes {self.share.shape} and {self.velocity.shape}."
             )
         dtype, found = u[0].dtype, []

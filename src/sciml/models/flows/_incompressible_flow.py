@@ -141,7 +141,7 @@ class IncompressibleFlow(AbstractModel):
         domain: Any = None,
     ):
         if hasattr(boundary, "sides_of"):  # a `parallel.Domain`
-            raise TypeError("`IncompressibleFlow(boundary=...)` must be sides: give the `Domain` as `domain=`.")
+            raise TypeError("`IncompressibleFlow(boundary=...)` must be sides. Pass the `Domain` as `domain=`.")
         self.velocity = boundary if isinstance(boundary, StaggeredVelocity) else StaggeredVelocity(grid, boundary)
         self.viscosity = parameter(viscosity)
         if self.viscosity.shape not in ((), grid.shape):
@@ -164,14 +164,11 @@ class IncompressibleFlow(AbstractModel):
 
     def _blocks_of(self, domain: Any) -> AbstractBlocks | None:
         if domain is not None and not isinstance(self.grid, Grid):
-            raise ValueError(
-                "`IncompressibleFlow(domain=...)` needs a `Grid`, whose cells are all alike, but has an "
-                "`OrthogonalGrid`."
-            )
+            raise ValueError("`IncompressibleFlow(domain=...)` requires a uniform `Grid`, but has an `OrthogonalGrid`.")
         for name, one in self.carried.items():
             if domain is not None and getattr(one.boundary, "body", None) is not None:
                 raise ValueError(
-                    f"`IncompressibleFlow(domain=...)`: the boundary of `carried[{name!r}]` must be that of a grid "
+                    f"`IncompressibleFlow(domain=...)`: the boundary of `carried[{name!r}]` must belong to a grid "
                     "without a body."
                 )
         blocks = read_domain(domain, self.grid, "IncompressibleFlow")
@@ -180,8 +177,8 @@ class IncompressibleFlow(AbstractModel):
                 continue
             if domain is not None and domain.axes[axis] is not None:
                 raise ValueError(
-                    f"`IncompressibleFlow(domain=...)` cannot split {name}: with outlets at both of its ends there is "
-                    "one unknown face more than cells. Split another axis."
+                    f"`IncompressibleFlow(domain=...)` cannot split {name}: with outlets at both ends it has one more "
+                    "unknown face than cells. Split another axis."
                 )
         return blocks
 
@@ -204,7 +201,7 @@ class IncompressibleFlow(AbstractModel):
 
     def _each(self, change: Callable[..., Array], y: FlowState) -> FlowState:
         if self.blocks is None:
-            raise ValueError("the model is for one device: give it `domain=`, a `sciml.parallel.Domain`.")
+            raise ValueError("the model runs on one device. Create it with `domain=`, a `sciml.parallel.Domain`.")
         parts = [change(u, self.velocity.component(i), self.blocks) for i, u in enumerate(y.velocity)]
         return y._replace(velocity=tuple(parts))
 
@@ -272,9 +269,7 @@ class IncompressibleFlow(AbstractModel):
             ValueError: If the grid has three axes; there take `StaggeredVelocity.vorticity`.
         """
         if self.grid.ndim != 2:
-            raise ValueError(
-                "`vorticity` is a number in the plane alone; in three dimensions take `velocity.vorticity`."
-            )
+            raise ValueError("`vorticity` is a scalar only in two dimensions; in three use `velocity.vorticity`.")
         return self.in_dtype_of(y).velocity.vorticity(y.velocity, t=t, args=args)[0, 1]
 
     def pressure(self, y: FlowState, *, t: RealScalarLike = 0.0, args: Args = None) -> Float[Array, "..."]:
@@ -427,7 +422,7 @@ class IncompressibleFlow(AbstractModel):
         shapes, cells = here.velocity.shapes, here.grid.shape
         right = (
             f"a `FlowState` with a tuple `velocity` of arrays of shapes {', '.join(map(str, shapes))} and a dictionary "
-            f"`carried` of arrays of shape {cells} for {sorted(self.carried)}, as `model.start()` makes it"
+            f"`carried` of arrays of shape {cells} for {sorted(self.carried)}, as returned by `model.start()`"
         )
         if not isinstance(y, FlowState):
             got = f"an array of shape {y.shape}" if hasattr(y, "shape") else f"a {type(y).__name__}"
@@ -438,7 +433,7 @@ class IncompressibleFlow(AbstractModel):
         fields = {name: c.shape for name, c in y.carried.items()}
         if found != shapes or fields != dict.fromkeys(self.carried, cells):
             raise ValueError(
-                f"the state of `IncompressibleFlow` must be {right}, but `velocity` has the shapes "
+                f"the state of `IncompressibleFlow` must be {right}, but `velocity` has shapes "
                 f"{', '.join(map(str, found))} and `carried` {fields}."
             )
 
@@ -488,16 +483,15 @@ class ImplicitFriction(AbstractSplit):
         """Refuses a viscosity that varies, and cells that differ."""
         if not isinstance(self.flow.grid, Grid):
             raise ValueError(
-                "`ImplicitFriction` needs a `Grid`, whose cells are all alike, for its transforms: on an "
-                "`OrthogonalGrid` solve the flow explicitly, as by `sciml.solvers.RKC2()` where viscosity limits the "
-                "steps."
+                "`ImplicitFriction` requires a uniform `Grid` for its transforms. On an `OrthogonalGrid` solve the "
+                "flow explicitly, for example with `sciml.solvers.RKC2()` if viscosity limits the steps."
             )
         if self.flow.blocks is not None:
             self._check_transforms()
         if self.flow.viscosity.ndim:
             raise ValueError(
-                "`ImplicitFriction` is for a viscosity that is a number, but that of its flow has the shape "
-                f"{self.flow.viscosity.shape}: solve it explicitly, or add what varies as `eddies`."
+                "`ImplicitFriction` requires a flow whose viscosity is a number, but it has shape "
+                f"{self.flow.viscosity.shape}. Solve the flow explicitly, or pass the varying part as `eddies`."
             )
 
     def _check_transforms(self) -> None:
@@ -509,8 +503,8 @@ class ImplicitFriction(AbstractSplit):
                 separate(boundary, 2)
             except ValueError as error:
                 raise ValueError(
-                    f"`ImplicitFriction` of a flow that a `Domain` splits needs fast transforms of all that diffuses, "
-                    f"but `{name}` has none: {error}"
+                    "`ImplicitFriction` of a flow that a `Domain` splits requires fast transforms of all diffusing "
+                    f"fields, but `{name}` has none: {error}"
                 ) from error
 
     def __call__(self, t: RealScalarLike, y: FlowState, args: Args) -> FlowState:

@@ -72,7 +72,7 @@ class AbstractDealiasing(eqx.Module):
             TypeError: If it does not say so.
         """
         raise TypeError(
-            f"`{type(self).__name__}` has no `resolved(shape)`, which fields that are split over devices need: take "
+            f"`{type(self).__name__}` has no `resolved(shape)`, which fields that are split over devices require. Use "
             "`dealiasing='two_thirds'` or `'three_halves'`."
         )
 
@@ -300,7 +300,8 @@ class NavierStokes3D(AbstractSemilinear):
     ):
         if not isinstance(grid, Grid) or grid.ndim != 3:
             raise ValueError(
-                f"`NavierStokes3D(grid)` must be a `Grid` of three axes, but is {grid!r}; in two take `Vorticity`."
+                f"`NavierStokes3D(grid)` must be a `Grid` of three axes, but is {grid!r}. In two dimensions use "
+                "`Vorticity`."
             )
         self.grid, self.viscosity, self.dealiasing = grid, parameter(viscosity), as_dealiasing(dealiasing)
         self.forcing = forcing if forcing is None or isinstance(forcing, SteadyPower) else parameter(forcing)

@@ -90,9 +90,8 @@ class Transport(AbstractScalarLaw):
         self.velocity = jnp.atleast_1d(parameter(velocity))
         if self.velocity.shape != (grid.ndim,):
             raise ValueError(
-                f"`Transport(velocity=...)` must have shape ({grid.ndim},), but has {self.velocity.shape}. For one "
-                f"that "
-                "varies over the grid take `Advection`."
+                f"`Transport(velocity=...)` must have shape ({grid.ndim},), but has {self.velocity.shape}. For a "
+                "velocity that varies over the grid use `Advection`."
             )
 
     def flux(self, w: Float[Array, "..."], axis: int) -> Float[Array, "..."]:

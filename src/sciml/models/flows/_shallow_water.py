@@ -103,13 +103,13 @@ class ShallowWater(AbstractConservationLaw):
             )
         if self.bed.ndim and (not isinstance(variables, Componentwise) or isinstance(flux, LaxWendroff)):
             raise ValueError(
-                "`ShallowWater` over a `bed` that is not level takes `Componentwise()` variables, and no `LaxWendroff` "
-                "flux: others know nothing of the bed at faces."
+                "`ShallowWater` with a varying `bed` requires `Componentwise()` variables and a flux other than "
+                "`LaxWendroff`, because the others ignore the bed at faces."
             )
         if self.bed.ndim and reconstruction.correction:
             raise ValueError(
-                f"`{type(reconstruction).__name__}` corrects fluxes, which would not balance the slope of `bed`: take "
-                "`Constant`, `Muscl` or `PPM`, or a bed that is a number."
+                f"`{type(reconstruction).__name__}` corrects fluxes, which would not balance the slope of `bed`. Use "
+                "`Constant`, `Muscl` or `PPM`, or a flat bed (a number)."
             )
         self.gravity, self.friction, self.dry = parameter(gravity), parameter(friction), parameter(dry)
 

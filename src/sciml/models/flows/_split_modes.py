@@ -39,8 +39,8 @@ def check_domain(blocks: AbstractBlocks | None, grid: Grid, model: str) -> None:
         [False] * 3,
     ):
         raise ValueError(
-            f'`{model}(domain=...)` must split the first axis of {grid} alone, `Domain(("x", None, None))`, whose '
-            "transforms then take one all-to-all."
+            f'`{model}(domain=...)` must split only the first axis of {grid}, `Domain(("x", None, None))`, so that '
+            "a transform needs one all-to-all."
         )
 
 

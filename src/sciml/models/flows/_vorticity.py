@@ -92,7 +92,7 @@ class Vorticity(AbstractSemilinear):
         self.viscosity, self.drag, self.forcing = parameter(viscosity), parameter(drag), parameter(forcing)
         if self.forcing.shape not in ((), self.shape):
             raise ValueError(
-                f"`Vorticity(forcing=...)` must be an array of the shape {self.shape} or 0, but has the shape "
+                f"`Vorticity(forcing=...)` must be an array of shape {self.shape} or 0, but has shape "
                 f"{self.forcing.shape}."
             )
 
@@ -105,7 +105,7 @@ class Vorticity(AbstractSemilinear):
         """Returns the Fourier coefficients, half of them."""
         check_real(y, self)
         if y.shape[-2:] != self.shape:
-            raise ValueError(f"`Vorticity` has a grid of the shape {self.shape}, but the state has {y.shape}.")
+            raise ValueError(f"the state of `Vorticity` must have the grid's shape {self.shape}, but has {y.shape}.")
         return fourier.transform(y, 2)
 
     def inverse(self, modes: Complex[Array, "... nx modes"]) -> Float[Array, "... nx ny"]:
@@ -235,7 +235,7 @@ def _box(grid: Any, length: Any, name: str) -> tuple[tuple[int, ...], Any]:
     """The numbers of points and the sides of a periodic box in the plane."""
     if isinstance(grid, Grid):
         if length is not None:
-            raise ValueError(f"`{name}(length=...)` belongs to numbers of points; {grid} has its sides.")
+            raise ValueError(f"`{name}(length=...)` only applies to numbers of points, but {grid} has its own sides.")
         shape, length = grid.shape, jnp.asarray(grid.extent, jnp.result_type(float))
     else:
         shape, length = grid, 2 * math.pi if length is None else length

@@ -52,8 +52,8 @@ class _Reader:
                 self.blocks[block].append(_Row(number, text))
         if "reactions" not in self.blocks or "species" not in self.blocks:
             raise ValueError(
-                f"{self.what}, line 1, column 1: this is no network of BioNetGen: it needs the blocks `species` and "
-                "`reactions`, as `generate_network` writes them."
+                f"{self.what}, line 1, column 1: this is not a BioNetGen network: it needs the blocks `species` and "
+                "`reactions`, as written by `generate_network`."
             )
         self.numbers: dict[str, float] = {}
         self.derived: dict[str, Formula] = {}
@@ -67,7 +67,7 @@ class _Reader:
         except UnicodeDecodeError as error:
             before = content[: error.start].splitlines() or [b""]
             raise ValueError(
-                f"{self.what}, line {len(before)}, column {len(before[-1]) + 1}: the file is not text in UTF-8."
+                f"{self.what}, line {len(before)}, column {len(before[-1]) + 1}: the file is not UTF-8 text."
             ) from error
 
     def _fail(self, row: _Row, column: int, problem: str) -> NoReturn:
@@ -155,10 +155,10 @@ class _Reader:
     def _reaction(self, row: _Row, count: int, names: list[str]) -> Reaction:
         words = row.words
         if len(words) < 4:
-            self._fail(row, len(row.text), "a reaction is a number, reactants, products and a rate")
+            self._fail(row, len(row.text), "a reaction must have a number, reactants, products and a rate")
         law, at = words[3]
         if law in _LAWS:
-            self._fail(row, at, f"laws of the kind `{law}` are not read; write them as a function")
+            self._fail(row, at, f"rate laws of type `{law}` are not supported; write the rate as a function")
         sides = [Counter(self._members(row, *words[i], names)) for i in (1, 2)]
         left, right = (tuple((name, float(n)) for name, n in side.items()) for side in sides)
         return Reaction(str(count), left, right, self._formula(row, row.text[at:], at), True)
@@ -169,4 +169,4 @@ class _Reader:
             for name in names_in(formula):
                 if name not in known:
                     place = re.search(rf"\b{re.escape(name)}\b", row.text[at:])
-                    self._fail(row, at + (place.start() if place else 0), f"`{name}` is used and has no value")
+                    self._fail(row, at + (place.start() if place else 0), f"`{name}` is used but has no value")

@@ -55,7 +55,7 @@ class Line:
             if found is None:
                 sign = self.text[at]
                 hint = f": write `{_WRITTEN[sign]}`" if sign in _WRITTEN else ""
-                self.fail(f"`{sign}` means nothing here{hint}", at + self.offset)
+                self.fail(f"`{sign}` is not valid here{hint}", at + self.offset)
             if found.lastgroup != "space":
                 yield Token(str(found.lastgroup), found.group(), at + self.offset)
             at = found.end()
@@ -100,7 +100,7 @@ class Line:
     def end(self) -> None:
         """Checks that nothing is left."""
         if self.next is not None:
-            self.fail(f"`{self.next.text}` is one too many")
+            self.fail(f"unexpected `{self.next.text}`")
 
 
 def parse_formula(
@@ -121,14 +121,15 @@ def parse_formula(
         formulas.too_deep()
     if height_of(found) > _HIGHEST:
         line.fail(
-            f"the formula has more than {_HIGHEST} operations that each need the one before: give parts of it names",
+            f"the formula has more than {_HIGHEST} nested operations; give names to parts of it",
             column,
         )
     for constant in constants_in(found):
         value = value_of(constant, {})
         if not math.isfinite(value):
             line.fail(
-                f"a part of the formula is the number {value}: it divides by zero, is too large or has no value", column
+                f"a part of the formula evaluates to {value}: a division by zero, an overflow or an undefined value",
+                column,
             )
     return found
 
@@ -204,7 +205,7 @@ class _Formulas:
         return found
 
     def too_deep(self) -> NoReturn:
-        self.line.fail(f"brackets or signs are nested more than {_DEEPEST} deep: give parts of the formula names")
+        self.line.fail(f"brackets or signs are nested more than {_DEEPEST} deep; give names to parts of the formula")
 
     def power(self) -> Formula:
         base = self.atom()
@@ -230,7 +231,7 @@ class _Formulas:
         if name.text in ("true", "false", "True", "False"):
             return ("==", 0.0, 0.0 if name.text.lower() == "true" else 1.0)
         if not self.known(name.text):
-            meant = suggestion(name.text, self.hints()) or f" Give it a value: `{name.text} = 1.0`."
+            meant = suggestion(name.text, self.hints()) or f" Define it: `{name.text} = 1.0`."
             line.fail(f"unknown name `{name.text}`.{meant}", name.column)
         return name.text
 
@@ -267,7 +268,9 @@ class _Formulas:
         if name.text == "if":
             return ("where", *self.checked(name, arguments, (3,)))
         if len(arguments) < 3 or len(arguments) % 2 == 0:
-            self.line.fail("`piecewise` takes pairs of value and condition, then a value for all else", name.column)
+            self.line.fail(
+                "`piecewise` requires pairs of value and condition, then a value for all other cases", name.column
+            )
         result = arguments[-1]
         for i in reversed(range(0, len(arguments) - 1, 2)):
             result = ("where", arguments[i + 1], arguments[i], result)

@@ -221,7 +221,7 @@ def program_of(static: StaticContent) -> FormulaProgram:
 def in_a_circle(names: list[str]) -> str:
     """Returns what is wrong with formulas that use one another in a circle, each the next and the last the first."""
     shown = names if len(names) <= 10 else [*names[:9], "..."]
-    return f"formulas depend on one another in a circle: {' -> '.join([*shown, names[0]])}."
+    return f"formulas depend on one another in a cycle: {' -> '.join([*shown, names[0]])}."
 
 
 def _refuse(names: list[str]) -> NoReturn:
@@ -289,6 +289,6 @@ def check_real(parameters: Mapping[str, Any], dtype: Any) -> None:
     for name, value in parameters.items():
         if jnp.iscomplexobj(value):
             raise TypeError(
-                f"the parameter `{name}` of a reaction network must be real where its state is, but has dtype "
-                f"{jnp.result_type(value)}: give its real part, or a complex state."
+                f"the parameter `{name}` of a reaction network with a real state must be real, but has dtype "
+                f"{jnp.result_type(value)}. Pass its real part, or use a complex state."
             )

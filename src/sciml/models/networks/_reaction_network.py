@@ -84,7 +84,9 @@ def description_of(
     """
     taken, made = _dense(reactants, "reactants"), _dense(products, "products")
     if taken.shape != made.shape:
-        raise ValueError(f"`reactants` and `products` must have one shape, but have {taken.shape} and {made.shape}.")
+        raise ValueError(
+            f"`reactants` and `products` must have the same shape, but have {taken.shape} and {made.shape}."
+        )
     names = [f"X{i}" for i in range(taken.shape[1])] if species is None else list(species)
     if len(names) != taken.shape[1] or len(set(names)) != len(names):
         raise ValueError(
@@ -108,7 +110,8 @@ def _dense(matrix: Any, name: str) -> np.ndarray:
         raise ValueError(f"`{name}` must have shape `(reactions, species)`, but has {found.shape}.")
     if np.any(~(found >= 0)):
         raise ValueError(
-            f"`{name}` must have no negative entry: what a reaction takes is `reactants`, what it makes `products`."
+            f"`{name}` must not have negative entries. Consumed molecules belong in `reactants`, produced ones in "
+            "`products`."
         )
     return found
 
@@ -164,8 +167,8 @@ def _propensities_of(static: StaticContent) -> _Propensities:
     for i, reaction in enumerate(network.reactions):
         if depends_on(reaction.rate, {TIME}, network.derived):
             raise ValueError(
-                f"the rate of `{reaction}` depends on the time, but single molecules react at rates that stay as they "
-                "are until the next reaction."
+                f"the rate of `{reaction}` depends on time, but stochastic reactions require rates that are constant "
+                "between two reactions."
             )
         rates[rate_name(i)] = _propensity(reaction, network, concentrations)
     program = FormulaProgram([*network.species, _VOLUME, *network.parameters], derived | rates)
@@ -175,7 +178,7 @@ def _propensities_of(static: StaticContent) -> _Propensities:
 def _propensity(reaction: Reaction, network: Description, concentrations: dict[str, Formula]) -> Formula:
     whole = all(float(count).is_integer() for _, count in (*reaction.reactants, *reaction.products))
     if not whole:
-        raise ValueError(f"`{reaction}` takes or makes a part of a molecule, which single molecules cannot.")
+        raise ValueError(f"`{reaction}` has a fractional stoichiometry, which stochastic reactions do not support.")
     law = renamed(reaction.law, concentrations)
     if not reaction.mass_action:
         for species, count in reaction.reactants:
@@ -272,7 +275,7 @@ class ReactionNetwork(AbstractModel):
         elif isinstance(text, Description):
             description, values = text, given
         else:
-            raise TypeError(f"`text` must be reactions as text, but is {type(text).__name__}.")
+            raise TypeError(f"`text` must be a string of reactions, but is {type(text).__name__}.")
         if wrong := [name for name in values if name in description.species]:
             raise ValueError(f"`parameters` has `{wrong[0]}`, which is a species; its amount is part of the state.")
         self.parameters = {name: parameter(values[name]) for name in sorted(values)}
@@ -557,7 +560,7 @@ def _rate_constants(rates: Any, count: int) -> tuple[list[Formula], dict[str, An
     if rates.shape != (count,):
         raise ValueError(f"`rates` must have shape ({count},), one for each row of `reactants`, not {rates.shape}.")
     if concrete(rates) and bool(jnp.any(jnp.isnan(rates))):
-        raise ValueError("`rates` must be no NaN.")
+        raise ValueError("`rates` must not be NaN.")
     return list(_names_of("rates", rates)), dict(rates=rates)
 
 

@@ -45,7 +45,7 @@ def read_document(source: str | os.PathLike) -> Any:
             for reaction in model.getListOfReactions():
                 if reaction.getFast():
                     raise ValueError(
-                        f"the SBML model has what is not supported: fast reaction (`{reaction.getId()}`)"
+                        f"the SBML model uses an unsupported feature: fast reaction (`{reaction.getId()}`)"
                         f"{place_of(reaction)}."
                     )
         _Sizes(model, libsbml.AST_FUNCTION).check()
@@ -183,8 +183,8 @@ class _Sizes:
             if found > most:
                 name = element.getId() or element.getElementName()
                 raise ValueError(
-                    f"SBML{place_of(element)}: the formula of `{name}` has {found} {what} with its function "
-                    f"definitions put in; more than {most} are not supported."
+                    f"SBML{place_of(element)}: the formula of `{name}` has {found} {what} after its function "
+                    f"definitions are inserted; more than {most} are not supported."
                 )
 
 
@@ -311,7 +311,7 @@ def read_description(source: str | os.PathLike) -> SBMLDescription:
         import sbmlode
     except ImportError as error:
         raise ImportError(
-            "SBML is read by sbmlode, which needs Python 3.12 or newer: `pip install 'sciml-jax[sbml]'`."
+            "reading SBML requires sbmlode, which needs Python 3.12 or newer: `pip install 'sciml-jax[sbml]'`."
         ) from error
     is_text = isinstance(source, str) and source.lstrip().startswith("<")
     if not is_text and not pathlib.Path(source).is_file():
@@ -324,7 +324,7 @@ def read_description(source: str | os.PathLike) -> SBMLDescription:
     unsupported = [(what, where) for what, where in system.unsupported if what != "event trigger"]
     if unsupported:
         found = ", ".join(f"{what} (`{where}`)" for what, where in unsupported)
-        raise ValueError(f"the SBML model has what is not supported: {found}.")
+        raise ValueError(f"the SBML model uses an unsupported feature: {found}.")
     description = _described(system)
     for owner, formulas in description.formulas():
         for name in (name for formula in formulas for name in names_in(formula)):
@@ -362,7 +362,7 @@ def _described(system: Any) -> SBMLDescription:
 def _event(event: Any, read: Any, states: Sequence[str]) -> SBMLEvent:
     sid = event.symbol.sid
     if wrong := [a.variable for a in event.assignments if a.variable not in states]:
-        raise ValueError(f"the event `{sid}` assigns `{wrong[0]}`, which follows from others.")
+        raise ValueError(f"the event `{sid}` assigns `{wrong[0]}`, which is computed from other values.")
 
     def optional(math_: Any, other: Formula | None) -> Formula | None:
         return other if math_ is None else read(math_)

@@ -144,8 +144,8 @@ def _times(model: SBMLDescription, start: _Start) -> tuple:
         triggers.append(comparisons.named(event.trigger))
         if comparisons.moves(triggers[-1]):
             raise ValueError(
-                f"the trigger of the event `{event.name}` compares for equality what changes in time, or is a number "
-                "that does, which is not supported."
+                f"the trigger of the event `{event.name}` tests a time-dependent value for equality, or is itself a "
+                "time-dependent number, which is not supported."
             )
     constant = {name: f for name, f in model.assignments.items() if name not in unknown}
     program = FormulaProgram(list(model.constants), ordered(start.constants() | constant | found))

@@ -419,7 +419,7 @@ class SBMLModel(AbstractModel):
 
     def __init__(self, description: Any, parameters: dict[str, Any] | None = None):
         if not isinstance(description, SBMLDescription):
-            raise TypeError("an `SBMLModel` is made by `sciml.models.read_sbml`.")
+            raise TypeError("an `SBMLModel` must be created with `sciml.models.read_sbml`.")
         values = description.constants if parameters is None else parameters
         self.parameters = {name: parameter(values[name]) for name in sorted(values)}
         description.constants = dict.fromkeys(self.parameters, math.nan)
@@ -472,7 +472,7 @@ class SBMLModel(AbstractModel):
             ValueError: If it is no part of it.
         """
         if name not in self.states:
-            raise ValueError(f"`{name}` is no part of the state of `{self.name}`.{suggestion(name, self.states)}")
+            raise ValueError(f"`{name}` is not part of the state of `{self.name}`.{suggestion(name, self.states)}")
         return self.states.index(name)
 
     def value(self, name: str, t: RealScalarLike, y: Float[Array, " n"]) -> Float[Array, ""]:
@@ -498,7 +498,7 @@ class SBMLModel(AbstractModel):
         """Returns all that `value` returns single ones of, in an order of its own."""
         equations = sbml_equations(self._static)
         if jnp.shape(y) != (len(self.states),):
-            raise ValueError(f"the state must have shape ({len(self.states)},), as `model.y0` has, not {jnp.shape(y)}.")
+            raise ValueError(f"the state must have shape ({len(self.states)},), like `model.y0`, not {jnp.shape(y)}.")
         check_real(self.parameters, y.dtype)
         return equations.program(jnp.concatenate([y, scalars([t, *self.parameters.values()], y.dtype)]))
 
@@ -566,7 +566,9 @@ class SBMLModel(AbstractModel):
         values: dict[str, Any] = dict(self.parameters)
         for name in names:
             if name not in description.initial:
-                raise ValueError(f"`{name}` has no formula for its start in `{self.name}`, or is a parameter already.")
+                raise ValueError(
+                    f"`{name}` has no formula for its initial value in `{self.name}`, or is already a parameter."
+                )
             if name in description.states:
                 description.initial[name] = f"{name}(0)"
                 values[f"{name}(0)"] = start[equations.initial.places[name]]

@@ -76,7 +76,7 @@ class _Reader:
         for name in self.given:
             if name not in named and (meant := suggestion(name, self.numbers)):
                 warn(
-                    f"`parameters` has `{name}`, which is nowhere in the text and changes nothing.{meant}",
+                    f"`parameters` has `{name}`, which does not occur in the text and has no effect.{meant}",
                 )
 
     def _name(self, line: Line) -> None:
@@ -89,24 +89,22 @@ class _Reader:
         if initial:
             zero = line.take_kind("number")
             if zero is None or float(zero.text) != 0:
-                line.fail("an initial amount is written `A(0) = 1`")
+                line.fail("write an initial amount as `A(0) = 1`")
             line.expect(")")
         equals = line.take("=")
         if equals is None:
-            line.fail("expected `=`, or an arrow: `->` by mass action, `=>` with a rate that is the whole of it")
+            line.fail("expected `=`, or an arrow: `->` for mass action, `=>` with the complete rate")
         if _lists(line):
-            line.fail("a value has no rate after a comma; a reaction has an arrow: write `->` or `<->`", equals.column)
+            line.fail("a value cannot have a rate after a comma; for a reaction write `->` or `<->`", equals.column)
         if initial:
             self.fixed |= {name.text} if held else set()
             return
         if held:
-            line.fail(
-                f"a species that is held constant has its amount by `${name.text}(0) = ...`", line.tokens[0].column
-            )
+            line.fail(f"set the amount of a constant species with `${name.text}(0) = ...`", line.tokens[0].column)
         if name.text in self.assigned:
-            line.fail(f"`{name.text}` has a value already, in line {self.assigned[name.text].number}", name.column)
+            line.fail(f"`{name.text}` already has a value, in line {self.assigned[name.text].number}", name.column)
         if name.text in (TIME, *_CONSTANTS):
-            line.fail(f"`{name.text}` has a meaning of its own", name.column)
+            line.fail(f"`{name.text}` is a reserved name", name.column)
         self.assigned[name.text] = line
 
     def _sides(self, line: Line) -> tuple[str, list, str, list]:
@@ -119,7 +117,7 @@ class _Reader:
         arrow = line.expect(*_ARROWS).text
         right = self._side(line)
         if not left and not right:
-            line.fail("a reaction of nothing to nothing", 0)
+            line.fail("a reaction without reactants and products", 0)
         return label, left, arrow, right
 
     def _side(self, line: Line) -> list[tuple[str, float]]:
@@ -132,9 +130,9 @@ class _Reader:
             number = line.take_kind("number")
             count = 1.0 if number is None else float(number.text)
             if count > _MOST:
-                line.fail(f"a reaction takes or makes at most {_MOST} of one species", number and number.column)
+                line.fail(f"a reaction can consume or produce at most {_MOST} of one species", number and number.column)
             if count <= 0:
-                line.fail(f"a reaction takes or makes more than {count:g} of something", number and number.column)
+                line.fail(f"a stoichiometric coefficient must be positive, but is {count:g}", number and number.column)
             line.take("*")
             held = line.take("$") is not None
             name = line.take_kind("name")
@@ -142,7 +140,7 @@ class _Reader:
                 here = f"`{line.next.text}`" if line.next else "the end of the line"
                 line.fail(f"expected a species, but found {here}")
             if name.text in (TIME, *_CONSTANTS):
-                line.fail(f"`{name.text}` has a meaning of its own and cannot be a species", name.column)
+                line.fail(f"`{name.text}` is a reserved name and cannot be a species", name.column)
             found[name.text] = found.get(name.text, 0.0) + count
             self.species.setdefault(name.text)
             if held:
@@ -170,11 +168,11 @@ class _Reader:
                 line.fail(f"`{name}` is in no reaction.{suggestion(name, self.species)}", 0)
             state = depends_on(formula, {*self.species, TIME}, {})
             if state is not None:
-                line.fail(f"an initial amount depends on parameters alone, not on `{state}`", column)
+                line.fail(f"an initial amount can only depend on parameters, not on `{state}`", column)
             self.initial[name] = formula
         elif name in self.species:
             line.fail(
-                f"`{name}` is a species: `{name}(0) = ...` is its amount at the start, and `${name}(0) = ...` holds "
+                f"`{name}` is a species: `{name}(0) = ...` sets its initial amount, and `${name}(0) = ...` holds "
                 "it constant",
                 line.tokens[0].column,
             )
@@ -200,15 +198,15 @@ class _Reader:
             if mass_action and (found := depends_on(law, set(self.species), self.derived)):
                 whole = arrow.replace("-", "=") if both else "=>"
                 line.fail(
-                    f"a rate after `{arrow}` is multiplied by the reactants, and this one depends on the species "
-                    f"`{found}`; write `{whole}` where it is the whole rate",
+                    f"a rate after `{arrow}` is multiplied by the reactants, but this one depends on the species "
+                    f"`{found}`; write `{whole}` if it is the complete rate",
                     column,
                 )
             name = label or str(1 + len(self.reactions))
             name = f"{name} back" if i and label else name
             self.reactions.append(Reaction(name, tuple(taken), tuple(made), law, mass_action))
         if line.next is not None and line.next.text == "," and not both:
-            line.fail("one rate too many; `<->` is a reaction in both directions")
+            line.fail("too many rates; for a reaction in both directions write `<->`")
         line.end()
 
 

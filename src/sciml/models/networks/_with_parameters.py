@@ -30,7 +30,7 @@ def with_parameters(model: _Model, values: Mapping[str, Any], computed: Iterable
         if name in states:
             raise ValueError(f"`{name}` is part of the state, not a parameter: write `model.state({name}=...)`.")
         if name in computed and name not in known:
-            raise ValueError(f"`{name}` is computed from other values by a formula: change these instead.")
+            raise ValueError(f"`{name}` is computed from other values by a formula. Change those values instead.")
         if name not in known:
             raise ValueError(f"there is no parameter `{name}`.{suggestion(name, known)}")
         if jnp.iscomplexobj(value):

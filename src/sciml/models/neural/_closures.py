@@ -120,8 +120,8 @@ class ConservativeClosure(AbstractModel):
         (self.time,) = sizes(time, 1, "time")
         if short := [name for name, n in zip(grid.names, grid.shape, strict=True) if n < 2 * radius]:
             raise ValueError(
-                f"`ConservativeClosure(radius={radius})` sees {2 * radius} cells around a face, but the grid has fewer "
-                f"along {short[0]}: take a smaller radius."
+                f"`ConservativeClosure(radius={radius})` reads {2 * radius} cells around a face, but the grid has "
+                f"fewer along {short[0]}. Use a smaller radius."
             )
         inputs = 2 * radius * components
         self.net = Network(inputs, components, width, depth, activation=activation, gain=gain, key=key)
@@ -251,7 +251,9 @@ class SpectralClosure(AbstractSemilinear):
             raise TypeError(f"`features` must be a function `features(model, y)` or None, but is {features!r}.")
         channels = check_count(channels, "channels", "SpectralClosure")
         if features is None and channels != 1:
-            raise ValueError(f"`SpectralClosure(channels={channels})` needs `features`; the state itself is one.")
+            raise ValueError(
+                f"`SpectralClosure(channels={channels})` requires `features`; without them there is one channel."
+            )
         self.model, self.features = model, features
         self.scale = sizes(scale, channels, "scale")
         (self.time,) = sizes(time, 1, "time")
@@ -264,8 +266,8 @@ class SpectralClosure(AbstractSemilinear):
         told = y[None] if self.features is None else self.features(self.model, y)
         if jnp.shape(told) != (len(self.scale), *y.shape):
             raise ValueError(
-                f"`features(model, y)` must return `channels` fields, an array of the shape "
-                f"{(len(self.scale), *y.shape)}, but it has {jnp.shape(told)}."
+                f"`features(model, y)` must return `channels` fields, an array of shape "
+                f"{(len(self.scale), *y.shape)}, but it has shape {jnp.shape(told)}."
             )
         scale = jnp.asarray(self.scale, y.dtype).reshape((-1,) + (1,) * y.ndim)
         return with_dtype(self.net, y.dtype)(told / scale) * (self.scale[0] / self.time)
@@ -299,8 +301,8 @@ class SpectralClosure(AbstractSemilinear):
         added = self._added(y)
         if added.shape != modes.shape:
             raise ValueError(
-                f"`SpectralClosure` needs a model whose modes are the Fourier coefficients of a real field, which have "
-                f"the shape {added.shape}, but they have {modes.shape}."
+                "`SpectralClosure` requires a model whose modes are the Fourier coefficients of a real field, of "
+                f"shape {added.shape}, but they have shape {modes.shape}."
             )
         return self.model.rest(t, modes, args) + added
 
@@ -397,8 +399,8 @@ class StressClosure(AbstractFlowForce):
         ndim = flow.grid.ndim
         if ndim != self.net.axes or not all(flow.velocity.pressure.periodic):
             raise ValueError(
-                f"`StressClosure(axes={self.net.axes})` needs a flow along {self.net.axes} axes, all of them periodic, "
-                f"but this one has {ndim}, periodic: {tuple(flow.velocity.pressure.periodic)}."
+                f"`StressClosure(axes={self.net.axes})` requires a flow with {self.net.axes} axes, all of them "
+                f"periodic, but this one has {ndim}, periodic: {tuple(flow.velocity.pressure.periodic)}."
             )
         stresses = self.stresses(y.velocity)
         slopes = [self._slopes(stresses, i, flow.grid.spacing) for i in range(ndim)]

@@ -229,16 +229,16 @@ def _checked(ts: Any, xs: Any, where: str) -> tuple[Array, Array]:
     ts = jnp.asarray(ts, xs.dtype)
     if ts.ndim != 1 or xs.ndim != 2 or len(ts) != len(xs) or len(ts) < 2:
         raise ValueError(
-            f"`{where}` takes `ts` of shape (times,), two or more, and `xs` of shape (times, channels), but they have "
-            f"the shapes {ts.shape} and {xs.shape}."
+            f"`{where}` requires `ts` of shape (times,) with two or more times, and `xs` of shape (times, channels), "
+            f"but they have shapes {ts.shape} and {xs.shape}."
         )
     if concrete(ts) and not np.all(np.diff(np.asarray(ts)) > 0):
-        raise ValueError(f"`{where}`: `ts` must ascend, but are {np.asarray(ts)}.")
+        raise ValueError(f"`{where}`: `ts` must be ascending, but are {np.asarray(ts)}.")
     known = ~jnp.isnan(xs)
     if concrete(xs) and (empty := np.flatnonzero(~np.asarray(known).any(0))).size:
         raise ValueError(
-            f"`{where}`: channel {empty[0]} of `xs` has no measurement, all of it is NaN. Leave it out, or give it one "
-            "value, such as its mean over other records."
+            f"`{where}`: channel {empty[0]} of `xs` is NaN at all times. Leave it out, or fill in one value, such as "
+            "its mean over other records."
         )
     first = jnp.take_along_axis(xs, jnp.argmax(known, axis=0)[None], axis=0)
     begun = jax.lax.cummax(known.astype(jnp.int32), axis=0) > 0
@@ -424,8 +424,8 @@ class NeuralSDE(AbstractStochastic):
         check_noise(self)
         if (brownian is None) != (noise != "general"):
             raise ValueError(
-                f"`brownian`, the number of Brownian motions, goes with `noise='general'`, and only with it; got "
-                f"brownian={brownian!r} and noise={noise!r}."
+                "`brownian`, the number of Brownian motions, is required with `noise='general'` and not allowed "
+                f"otherwise, but got brownian={brownian!r} and noise={noise!r}."
             )
         columns = 1 if brownian is None else check_count(brownian, "brownian", "NeuralSDE")
         self.noise_unit = sizes(noise_unit, size, "noise_unit")

@@ -368,7 +368,7 @@ class PortHamiltonian(AbstractModel):
     ):
         size = check_count(size, "size", "PortHamiltonian")
         if isinstance(inputs, bool) or not isinstance(inputs, int) or inputs < 0:
-            raise ValueError(f"`PortHamiltonian(inputs=...)` must be 0 or more, but is {inputs!r}.")
+            raise ValueError(f"`PortHamiltonian(inputs=...)` must be at least 0, but is {inputs!r}.")
         self.scale, self.inputs = sizes(scale, size, "scale"), inputs
         keys = jax.random.split(check_key(key, "PortHamiltonian"))
         options: dict[str, Any] = dict(width=width, depth=depth, activation=activation)

@@ -69,7 +69,7 @@ class Network(eqx.Module):
     ):
         check_key(key, "Network")
         if isinstance(depth, bool) or not isinstance(depth, int) or depth < 0:
-            raise ValueError(f"`Network(depth=...)` must be a number of hidden layers, 0 or more, but is {depth!r}.")
+            raise ValueError(f"`Network(depth=...)` must be a nonnegative number of hidden layers, but is {depth!r}.")
         last = outputs if outputs == "scalar" else check_count(outputs, "outputs", "Network")
         hidden = (check_count(width, "width", "Network"),) * depth
         before, after = (check_count(inputs, "inputs", "Network"), *hidden), (*hidden, last)
@@ -153,7 +153,7 @@ class ConvolutionalNetwork(eqx.Module):
         name = "ConvolutionalNetwork"
         check_key(key, name)
         if isinstance(depth, bool) or not isinstance(depth, int) or depth < 0:
-            raise ValueError(f"`{name}(depth=...)` must be a number of hidden layers, 0 or more, but is {depth!r}.")
+            raise ValueError(f"`{name}(depth=...)` must be a nonnegative number of hidden layers, but is {depth!r}.")
         self.axes, self.radius = check_count(axes, "axes", name), check_count(radius, "radius", name)
         points = (2 * radius + 1) ** axes
         hidden = (check_count(width, "width", name),) * depth
@@ -169,7 +169,7 @@ class ConvolutionalNetwork(eqx.Module):
         """Returns the fields that come out, of shape `(outputs, *grid)`."""
         if x.ndim != self.axes + 1 or min(x.shape[1:]) < 2 * self.radius + 1:
             raise ValueError(
-                f"`ConvolutionalNetwork(axes={self.axes}, radius={self.radius})` needs fields of shape `(inputs, "
+                f"`ConvolutionalNetwork(axes={self.axes}, radius={self.radius})` requires fields of shape `(inputs, "
                 f"*grid)` with {self.axes} axes of {2 * self.radius + 1} points or more, but got {x.shape}."
             )
         for layer in self.layers[:-1]:

@@ -121,8 +121,8 @@ def check_vector(y: Array, size: int) -> None:
     """
     if jnp.shape(y) != (size,):
         raise ValueError(
-            f"the state must be a vector of shape ({size},), but has shape {jnp.shape(y)}. Under `jax.vmap` every "
-            "member has a state of its own."
+            f"the state must be a vector of shape ({size},), but has shape {jnp.shape(y)}. For several members use "
+            "`jax.vmap`, with one state for each."
         )
 
 

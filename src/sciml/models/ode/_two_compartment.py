@@ -121,7 +121,8 @@ class TwoCompartment(AbstractModel):
         comes, wrong = jnp.isfinite(starts), ~(lasting > 0)
         if concrete(wrong) and np.any(wrong):
             raise ValueError(
-                f"`durations` of infusions must be above zero, but are {durations}; a dose at once is a bolus."
+                f"`durations` of infusions must be positive, but are {durations}. For an instantaneous dose use a "
+                "bolus."
             )
         rates = jnp.where(comes, jnp.asarray(amounts, starts.dtype) / jnp.where(comes & ~wrong, lasting, 1), 0)
         ends = starts + lasting

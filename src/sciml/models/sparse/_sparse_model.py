@@ -83,7 +83,7 @@ class SparseModel(AbstractModel):
         leaves, treedef = jax.tree.flatten(np.zeros(len(self.outputs)) if like is None else like)
         shapes = tuple(np.shape(x) for x in leaves)
         if sum(int(np.prod(shape)) for shape in shapes) != len(self.outputs):
-            raise ValueError(f"`like` must hold {len(self.outputs)} numbers, but has the shapes {shapes}.")
+            raise ValueError(f"`like` must contain {len(self.outputs)} numbers, but has shapes {shapes}.")
         self.structure = (treedef, shapes)
         self.places = tuple((int(i), int(j)) for j, i in np.argwhere(table.T != 0))
         self.coefficients = jnp.asarray([table[place] for place in self.places], jnp.result_type(float))
@@ -116,7 +116,9 @@ class SparseModel(AbstractModel):
         del t, args
         x = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(y)])
         if len(x) != len(self.inputs):
-            raise ValueError(f"the state must hold {len(self.inputs)} numbers, {self.inputs}, but holds {len(x)}.")
+            raise ValueError(
+                f"the state must contain {len(self.inputs)} numbers, {self.inputs}, but contains {len(x)}."
+            )
         p = with_dtype(self, x.dtype)
         terms = p.library(x)
         sums = [jnp.zeros((), x.dtype)] * len(self.outputs)

@@ -60,8 +60,8 @@ class Absorber(eqx.Module):
         (low, high), n = self.layers[axis], derivative.shape[axis]
         if max(low, high) > n:
             raise ValueError(
-                f"absorbing layers of {max(low, high)} cells along {self.grid.names[axis]} must lie within one block, "
-                f"but a device holds {n}: take fewer devices along this axis, or thinner layers."
+                f"absorbing layers of {max(low, high)} cells along {self.grid.names[axis]} must fit into one block, "
+                f"but a device holds {n}. Use fewer devices along this axis, or thinner layers."
             )
         return jnp.concatenate([_cut(derivative, axis, 0, low), _cut(derivative, axis, n - high, n)], axis)
 
@@ -135,7 +135,7 @@ def read_layers(grid: Grid, layers: int | Mapping[str, int], model: str) -> tupl
     for side, width in layers.items():
         if side not in known or isinstance(width, bool) or not isinstance(width, int | np.integer) or width < 0:
             raise ValueError(
-                f"`{model}(layers=...)` must be numbers of cells, by the names {sorted(known)}, but has {side!r}: "
+                f"`{model}(layers=...)` must map the names {sorted(known)} to numbers of cells, but has {side!r}: "
                 f"{width!r}."
             )
     for name, cells in zip(grid.names, grid.shape):

@@ -306,7 +306,7 @@ class Acoustic(AbstractPartitioned):
         pressure = jnp.zeros(self.places.shape("p"), jnp.result_type(float)) if pressure is None else pressure
         if pressure.shape != (cells := self.places.shape("p")):
             raise ValueError(
-                f"`Acoustic.rest(pressure)` takes an array over the grid, of shape {cells}, but it has "
+                f"`Acoustic.rest(pressure)` requires an array over the grid, of shape {cells}, but it has "
                 f"shape {pressure.shape}."
             )
         pressure = pressure if dtype is None else pressure.astype(dtype)
@@ -447,7 +447,8 @@ class Acoustic(AbstractPartitioned):
         parts, faces = (self.grid.ndim, *self.places.shape("p")), self._face_shapes()
         right = (
             f"a `Sound` with `parts` of shape {parts} and a tuple `velocity` of arrays of shapes "
-            f"{', '.join(map(str, faces))}, as `model.rest(pressure)` makes it from an array of shape {self.grid.shape}"
+            f"{', '.join(map(str, faces))}, as returned by `model.rest(pressure)` for an array of shape "
+            f"{self.grid.shape}"
         )
         if not isinstance(y, Sound):
             got = f"an array of shape {y.shape}" if hasattr(y, "shape") else f"a {type(y).__name__}"
@@ -456,7 +457,7 @@ class Acoustic(AbstractPartitioned):
         found = tuple(v.shape for v in y.velocity)
         if y.parts.shape != parts or found != tuple(faces):
             raise ValueError(
-                f"the state of `Acoustic` must be {right}, but `parts` have the shape {y.parts.shape} and `velocity` "
+                f"the state of `Acoustic` must be {right}, but `parts` have shape {y.parts.shape} and `velocity` "
                 f"{', '.join(map(str, found))}."
             )
 

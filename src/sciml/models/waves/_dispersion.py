@@ -271,7 +271,7 @@ def check_medium(medium: Any, grid_shape: tuple[int, ...]) -> AbstractDispersion
     if not isinstance(medium, AbstractDispersion):
         raise TypeError(
             "`Maxwell(media=...)` must be a list of `Drude`, `Lorentz`, `Debye` or another `AbstractDispersion`, but "
-            f"has {medium!r}."
+            f"contains {medium!r}."
         )
     for path, leaf in jax.tree_util.tree_leaves_with_path(medium):
         if jnp.ndim(leaf) and jnp.shape(leaf) != grid_shape:

@@ -139,8 +139,8 @@ class ElasticWave(AbstractStaggeredWave):
         self.sides = mirrored.read_sides(grid, boundary, "ElasticWave", _KINDS)
         if order > 2 and any(kind in ("free", "clamped") for pair in self.sides for kind in pair):
             raise ValueError(
-                f"`ElasticWave(order={order})` needs sides behind which a wave is an image of itself, `roller` or "
-                f"`periodic`, but they are {self.sides}: take order=2."
+                f"`ElasticWave(order={order})` requires `roller` or `periodic` sides, which mirror the wave, but they "
+                f"are {self.sides}. Use order=2."
             )
         periodic = tuple(pair[0] == "periodic" for pair in self.sides)
         axes = "xyz"[: grid.ndim]

@@ -71,7 +71,7 @@ def read_sources(source: Any, names: tuple[str, ...], model: str) -> tuple[Sourc
             raise TypeError(f"`{model}(source=...)` must be `FieldSource`s or functions (t, args), but has {one!r}.")
         if isinstance(one, FieldSource) and one.name not in names:
             raise ValueError(
-                f"`{model}(source=...)` has a source of {one.name!r}, but the fields are {', '.join(names)}."
+                f"`{model}(source=...)` has a source for {one.name!r}, but the fields are {', '.join(names)}."
             )
     return sources
 

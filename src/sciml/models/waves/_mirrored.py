@@ -36,7 +36,7 @@ def read_sides(grid: Grid, boundary: str | Mapping[str, str], name: str, known_k
     """
     if not isinstance(boundary, str | Mapping):
         raise TypeError(
-            f"`{name}(boundary=...)` must be one of {known_kinds}, or a mapping of sides to these, but is {boundary}."
+            f"`{name}(boundary=...)` must be one of {known_kinds}, or a mapping from sides to these, but is {boundary}."
         )
     kinds = dict.fromkeys(grid.names, boundary) if isinstance(boundary, str) else dict(boundary)
     known = {side for axis in grid.names for side in (axis, f"{axis}-", f"{axis}+")}
@@ -45,8 +45,8 @@ def read_sides(grid: Grid, boundary: str | Mapping[str, str], name: str, known_k
         pair = tuple(kinds.get(f"{axis}{end}", kinds.get(axis)) for end in "-+")
         if None in pair or (pair[0] == "periodic") != (pair[1] == "periodic") or not set(pair) <= set(known_kinds):
             raise ValueError(
-                f"`{name}(boundary=...)` must be one of {known_kinds} for both sides along {axis}, periodic at both or "
-                f"at neither, but is {pair}."
+                f"`{name}(boundary=...)` must be one of {known_kinds} for both sides along {axis}, with either both or "
+                f"neither periodic, but is {pair}."
             )
         found.append(pair)
     if not set(kinds) <= known:
@@ -116,8 +116,8 @@ def _check_block(n: int, axis: int, order: int, blocks: AbstractBlocks | None) -
     """Refuses blocks that hold fewer layers than their neighbours read."""
     if n < order // 2 and blocks is not None:
         raise ValueError(
-            f"differences of order {order} read {order // 2} layers of a neighbour, but along axis {axis} the "
-            f"{blocks.devices(axis)} devices hold {n} each: take fewer devices along it, or a lower order."
+            f"differences of order {order} read {order // 2} halo layers, but along axis {axis} the "
+            f"{blocks.devices(axis)} devices hold {n} layers each. Use fewer devices along it, or a lower order."
         )
 
 

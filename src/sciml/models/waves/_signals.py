@@ -89,7 +89,7 @@ class Sampled(eqx.Module):
         """Refuses fields of more axes."""
         if self.values.ndim not in (1, 2):
             raise ValueError(
-                f"`Sampled(values=...)` must have the shape (times,) or (times, points), but has {self.values.shape}."
+                f"`Sampled(values=...)` must have shape (times,) or (times, points), but has shape {self.values.shape}."
             )
 
     def __call__(self, t: RealScalarLike) -> Float[Array, "..."]:

@@ -127,9 +127,9 @@ class Places(eqx.Module):
             ValueError: If a name is unknown, or an array has the wrong shape.
         """
         if not isinstance(given, Mapping):
-            raise TypeError(f"`{model}.start(fields)` must be a mapping of names to fields, but is {given!r}.")
+            raise TypeError(f"`{model}.start(fields)` must be a mapping from names to fields, but is {given!r}.")
         if unknown := sorted(set(given) - set(self.names)):
-            raise ValueError(f"`{model}.start(fields)` names {unknown}: the fields are {', '.join(self.names)}.")
+            raise ValueError(f"`{model}.start(fields)` contains {unknown}, but the fields are {', '.join(self.names)}.")
         found = {}
         for name in self.names:
             value, shape = given.get(name, 0.0), self.grid.shape_at(self.location(name))
@@ -233,21 +233,23 @@ class Places(eqx.Module):
         name = type(model).__name__
         if not isinstance(y, WaveFields):
             got = f"an array of shape {y.shape}" if hasattr(y, "shape") else f"a {type(y).__name__}"
-            raise TypeError(f"the state of `{name}` must be a `WaveFields`, as `model.start()` makes it, but is {got}.")
+            raise TypeError(
+                f"the state of `{name}` must be a `WaveFields`, as returned by `model.start()`, but is {got}."
+            )
         for x in jax.tree.leaves(y):
             check_real(x, model)
         right = jax.eval_shape(like)
         if jax.tree.structure(y) != jax.tree.structure(right):
             raise ValueError(
-                f"the state of `{name}` must be {structure_words(right)}, as `model.start()` makes it, but is "
+                f"the state of `{name}` must be {structure_words(right)}, as returned by `model.start()`, but is "
                 f"{structure_words(y)}.{first_difference(right, y)}"
             )
         for (path, x), want in zip(jax.tree_util.tree_leaves_with_path(y), jax.tree.leaves(right)):
             if x.shape != want.shape:
                 raise ValueError(
-                    f"the state of `{name}` must have the shape {want.shape} at {jax.tree_util.keystr(path)}, as "
-                    f"`model.start()` has it, but has shape {x.shape}."
-                    + (" Give `Domain.run` what `model.to_blocks` makes of it." if self.blocks is not None else "")
+                    f"the state of `{name}` must have shape {want.shape} at {jax.tree_util.keystr(path)}, as returned "
+                    f"by `model.start()`, but has shape {x.shape}."
+                    + (" Convert it with `model.to_blocks` before `Domain.run`." if self.blocks is not None else "")
                 )
 
 
@@ -262,7 +264,7 @@ def coefficient(value: Any, grid: Grid, name: str, model: str) -> Array:
     try:
         found = parameter(value)
     except TypeError as error:
-        raise TypeError(f"{wants} is {value!r}. What is at the sides is said by `boundary=`.") from error
+        raise TypeError(f"{wants} is {value!r}. Set the sides with `boundary=`.") from error
     if found.ndim and found.shape != grid.shape:
         raise ValueError(f"{wants} has shape {found.shape}.")
     return found

@@ -142,7 +142,7 @@ def check_order(order: int, grid: Grid, model: str) -> int:
     if order not in (2, 4, 6, 8):
         raise ValueError(f"`{model}(order=...)` must be 2, 4, 6 or 8, but is {order!r}.")
     if min(grid.shape) < order:
-        raise ValueError(f"`{model}(order={order})` needs at least {order} cells along every axis of {grid}.")
+        raise ValueError(f"`{model}(order={order})` requires at least {order} cells along every axis of {grid}.")
     return order
 
 

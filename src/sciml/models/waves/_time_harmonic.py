@@ -123,7 +123,7 @@ class TimeHarmonicWave(eqx.Module):
         self.frequency = parameter(frequency)
         if self.frequency.ndim:
             raise ValueError(
-                f"`{name}(frequency=...)` must be a number, but has shape {self.frequency.shape}: for several "
+                f"`{name}(frequency=...)` must be a number, but has shape {self.frequency.shape}. For several "
                 "frequencies use `jax.vmap`."
             )
         self.speed = coefficient(speed, grid, "speed", name)
@@ -159,8 +159,8 @@ class TimeHarmonicWave(eqx.Module):
         u, status = p._solve(right, rtol, max_steps)
         if throw and concrete(u) and int(status) != Status.successful:
             raise SolveError(
-                f"`TimeHarmonicWave.solve` did not converge within max_steps={max_steps}: without layers and losses "
-                "the frequency may be one at which the box resonates, or the wave may be shorter than some cells. "
+                f"`TimeHarmonicWave.solve` did not converge within max_steps={max_steps}. Without layers and losses "
+                "the frequency may be a resonance of the box, or the wave may be shorter than some cells. "
                 "Allow more steps, or a larger `rtol`.",
                 np.asarray(status),
             )

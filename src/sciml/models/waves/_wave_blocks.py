@@ -49,8 +49,8 @@ def to_blocks(x: Array, places: Places, name: str, remembered: int | None = None
             (low, high), n = layers[axis], x.shape[at]
             if max(low, high) > places.grid.shape[axis] // count:
                 raise ValueError(
-                    f"absorbing layers of {max(low, high)} cells along {places.grid.names[axis]} must lie within one "
-                    f"block, but {count} devices hold {places.grid.shape[axis] // count} each: take fewer devices "
+                    f"absorbing layers of {max(low, high)} cells along {places.grid.names[axis]} must fit into one "
+                    f"block, but {count} devices hold {places.grid.shape[axis] // count} each. Use fewer devices "
                     "along this axis, or thinner layers."
                 )
             between = jnp.zeros((*x.shape[:at], (count - 1) * n, *x.shape[at + 1 :]), x.dtype)
@@ -92,7 +92,7 @@ def each_array(change: Callable[..., Array], y: WaveFields, places: Places, laye
 def _split(places: Places) -> list[tuple[int, int]]:
     """The axes that devices share, and how many of these there are."""
     if places.blocks is None:
-        raise ValueError("the model is for one device: give it `domain=`, a `sciml.parallel.Domain`.")
+        raise ValueError("the model runs on one device. Create it with `domain=`, a `sciml.parallel.Domain`.")
     counts = [(axis, places.blocks.planned(axis)) for axis in range(places.grid.ndim)]
     return [(axis, count) for axis, count in counts if count > 1]
 

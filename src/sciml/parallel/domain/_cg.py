@@ -118,7 +118,7 @@ def _as_program(operator: Callable, b: PyTree, collective: tuple[str, ...]) -> t
     structure = jax.tree.structure(b)
     shapes = [jnp.shape(x) for x in jax.tree.leaves(b)]
     if jax.tree.structure(out) != structure or [x.shape for x in jax.tree.leaves(out)] != shapes:
-        raise ValueError(f"`Domain.cg`: `operator` must return what is like `b`, of {shapes}, but returned {out}.")
+        raise ValueError(f"`Domain.cg`: `operator` must return arrays like `b`, {shapes}, but returned {out}.")
 
     def program(consts, x):
         run = as_promoted_function(ClosedJaxpr(closed.jaxpr, consts))  # backwards more may vary than forwards

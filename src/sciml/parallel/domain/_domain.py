@@ -199,13 +199,13 @@ def _spec(path: Any, x: jax.Array, axes: Axes, blocks: set) -> PartitionSpec:
     where = "the result" + jax.tree_util.keystr(path)
     if x.ndim < len(axes):
         raise ValueError(
-            f"`Domain.run`: {where} of `fn` has shape {x.shape} and differs between devices, but is no field. Combine "
-            "the devices' parts, by `Domain.sum`, `mean`, `max` or `norm`, or give `out_specs`."
+            f"`Domain.run`: {where} of `fn` has shape {x.shape} and differs between devices, but is not a field. "
+            "Combine the devices' parts with `Domain.sum`, `mean`, `max` or `norm`, or pass `out_specs`."
         )
     if x.shape[x.ndim - len(axes) :] not in blocks:
         raise ValueError(
             f"`Domain.run`: {where} of `fn` has shape {x.shape} on each device, and the blocks of the fields end with "
-            f"{' or '.join(map(str, sorted(blocks)))}. Say with `out_specs` where it lies; for a spectrum give "
+            f"{' or '.join(map(str, sorted(blocks)))}. Set its layout with `out_specs`; for a spectrum use "
             "`out_specs=PartitionSpec(*domain.spectral_axes)`."
         )
     return spec_of(axes, x.ndim)
@@ -320,22 +320,23 @@ class Domain(eqx.Module):
         self.axes = tuple(axes)
         self.mesh = mesh
         if not self.axes:
-            raise ValueError("`Domain`: `axes` must name a mesh axis, or None, for each dimension of space; got none.")
+            raise ValueError(
+                "`Domain`: `axes` must contain a mesh axis, or None, for each dimension of space, but is empty."
+            )
         if len(set(self.names)) != len(self.names):
-            raise ValueError(f"`Domain`: `axes={self.axes}` names a mesh axis twice.")
+            raise ValueError(f"`Domain`: `axes={self.axes}` contains a mesh axis twice, but each may appear only once.")
         if boundary is not None and len(boundary.shape) != len(self.axes):
             raise ValueError(
-                f"`Domain`: `axes={self.axes}` must name a mesh axis, or None, for each of the {len(boundary.shape)} "
-                "dimensions of `boundary`."
+                f"`Domain`: `axes={self.axes}` must contain a mesh axis, or None, for each of the "
+                f"{len(boundary.shape)} dimensions of `boundary`."
             )
         if getattr(boundary, "body", None) is not None:
-            raise ValueError("`Domain`: `boundary` must be that of a grid without a body.")
+            raise ValueError("`Domain`: `boundary` must belong to a grid without a body.")
         if boundary is not None and isinstance(boundary.grid, OrthogonalGrid):
             check_cells(boundary, self.axes)
             if exchange == "step":
                 raise ValueError(
-                    "`Domain(exchange='step')` needs a `Grid`, whose cells are all alike: on an `OrthogonalGrid` take "
-                    "'stage'."
+                    "`Domain(exchange='step')` requires a uniform `Grid`. On an `OrthogonalGrid` use exchange='stage'."
                 )
         if mesh is not None:
             choose_domain_mesh(mesh, self.axes)
@@ -498,7 +499,9 @@ class Domain(eqx.Module):
         def advance(u: PyTree, *args: Any, t: Any = None) -> PyTree:
             times = [t] * steps_per_exchange if t is None or np.ndim(t) == 0 else [t[i] for i in range(len(t))]
             if len(times) != steps_per_exchange:
-                raise ValueError(f"`t` must be one time, or {steps_per_exchange}, one for each step; got {len(times)}.")
+                raise ValueError(
+                    f"`t` must be one time, or {steps_per_exchange} times, one for each step, but got {len(times)}."
+                )
             return _halo.advance(lambda p: stencil(p, *args), u, width, self._halo(accuracy), times)
 
         return advance
@@ -530,7 +533,7 @@ class Domain(eqx.Module):
             ValueError: If there is no `boundary`, which knows the grid.
         """
         if self.grid is None:
-            raise ValueError("`Domain.along` needs `boundary=`, from which it knows the grid.")
+            raise ValueError("`Domain.along` requires a `Domain` with `boundary=`, which defines the grid.")
         return along(values, self.axes[dim] if self.inside else None, self.grid.shape[dim])
 
     def whole(self, u: Array) -> Array:
@@ -575,10 +578,10 @@ class Domain(eqx.Module):
             ValueError: If the domain has a `boundary`, or another number of axes.
         """
         if self.boundary is not None:
-            raise ValueError("a model of waves or of a flow knows its sides: give it a `Domain` without `boundary`.")
+            raise ValueError("a wave or flow model defines its own sides. Pass it a `Domain` without `boundary`.")
         if grid.ndim != len(self.axes):
             raise ValueError(
-                f"`Domain`: `axes={self.axes}` must name a mesh axis, or None, for each axis of a grid; got {grid!r}."
+                f"`Domain`: `axes={self.axes}` must contain a mesh axis, or None, for each axis of the grid {grid!r}."
             )
         return SplitBlocks(grid, self.axes, self.mesh)
 
@@ -705,8 +708,8 @@ class Domain(eqx.Module):
     def _halo(self, accuracy: int) -> _halo.Halo:
         if isinstance(self.boundary, Sides):
             raise TypeError(
-                "`Domain`: `boundary` are the `Sides` of a flow, for conservation laws; a field needs `Boundaries`, or "
-                "None where it is periodic."
+                "`Domain`: `boundary` are the `Sides` of a flow, for conservation laws, but a field needs "
+                "`Boundaries`, or None if it is periodic."
             )
         return _halo.Halo(self.axes if self.inside else (None,) * len(self.axes), self.boundary, accuracy)
 

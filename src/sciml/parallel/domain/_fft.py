@@ -45,8 +45,8 @@ def plan(axes: tuple[str | None, ...]) -> tuple[list[Transform | Move], Split]:
     split: list[tuple[str, ...]] = [(axis,) if axis else () for axis in axes]
     if len(axes) == 1 and axes[0]:
         raise ValueError(
-            "A transform of a field of one dimension needs all of it on each device: `axes` must have a dimension "
-            "that is not split, or two."
+            "A Fourier transform requires a dimension that is not split, or at least two dimensions in `axes`; a "
+            "one-dimensional field must be whole on each device."
         )
     steps: list[Transform | Move] = []
     left = set(range(len(axes)))
@@ -96,8 +96,8 @@ def all_to_all(u: Array, names: tuple[str, ...], *, split: int, concat: int) -> 
         return u
     if u.shape[split] % devices:
         raise ValueError(
-            f"A transform must split dimension {split} over {devices} devices, and its {u.shape[split]} cells cannot "
-            "be divided so. Make the extents multiples of the number of devices."
+            f"A transform must split dimension {split} over {devices} devices, which do not divide its "
+            f"{u.shape[split]} cells. Make the extents multiples of the number of devices."
         )
     return jax.lax.all_to_all(u, names, split, concat, tiled=True)
 

@@ -254,15 +254,15 @@ def sides_of(
     """
     if grid.ndim != len(axes):
         raise ValueError(
-            f"`Domain`: `axes={axes}` must name a mesh axis, or None, for each axis of a grid; got {grid!r}."
+            f"`Domain`: `axes={axes}` must contain a mesh axis, or None, for each axis of the grid {grid!r}."
         )
     if boundary is not None and boundary.grid != grid:
-        raise ValueError(f"`Domain`: `boundary` is that of another grid, {boundary.grid}, than {grid}.")
+        raise ValueError(f"`Domain`: `boundary` belongs to another grid, {boundary.grid}, instead of {grid}.")
     if isinstance(boundary, Sides):
         return SplitSides(grid, boundary, axes, exchange)
     if boundary is not None and not all(boundary.periodic):
         raise TypeError(
-            "a conservation law takes a `Domain` with the sides of a flow, `Domain(axes, boundary=Sides(grid, "
+            "a conservation law requires a `Domain` with the sides of a flow, `Domain(axes, boundary=Sides(grid, "
             '{"x-": Inflow(state), ...}))`, but its `boundary` are `Boundaries` of fields.'
         )
     return SplitSides(grid, Sides(grid, Periodic()), axes, exchange)

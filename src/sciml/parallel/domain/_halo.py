@@ -101,15 +101,15 @@ def _apply(stencil: Callable[[PyTree], PyTree], padded: PyTree, width: int, halo
     d = len(halo.axes)
     if jax.tree.structure(out) != jax.tree.structure(padded):
         raise ValueError(
-            f"`Domain.map`: `stencil` must return fields in the structure it takes, {structure_words(padded)}, but "
+            f"`Domain.map`: `stencil` must return the structure of its argument, {structure_words(padded)}, but "
             f"returned {structure_words(out)}.{first_difference(padded, out)}"
         )
     for before, after in zip(jax.tree.leaves(padded), jax.tree.leaves(out)):
         expected = before.shape[: before.ndim - d] + tuple(n - 2 * width for n in before.shape[before.ndim - d :])
         if jnp.shape(after) != expected:
             raise ValueError(
-                f"`Domain.map`: `stencil` took a field of shape {before.shape}, with {width} ghost layers on every "
-                f"side, and must return it without them, of shape {expected}, but returned {jnp.shape(after)}."
+                f"`Domain.map`: `stencil` got a field of shape {before.shape}, with {width} ghost layers on every "
+                f"side, and must return it without them, with shape {expected}, but returned shape {jnp.shape(after)}."
             )
     return out
 
@@ -121,14 +121,14 @@ def _at(u: Array, axis: int, halo: Halo) -> int:
 def _check_block(u: Array, halo: Halo) -> None:
     d = len(halo.axes)
     if u.ndim < d:
-        raise ValueError(f"`Domain`: a field has at least the {d} dimensions of space, but got shape {u.shape}.")
+        raise ValueError(f"`Domain`: a field must have at least the {d} dimensions of space, but has shape {u.shape}.")
     if halo.boundary is None:
         return
     whole = tuple(n * halo.devices(axis) for axis, n in enumerate(u.shape[u.ndim - d :]))
     if whole != halo.boundary.shape:
         raise ValueError(
-            f"`Domain`: the boundary conditions are those of a field that ends with the axes {halo.boundary.shape}, "
-            f"but got one with {whole}. Pass fields that are to be split through `Domain.run`."
+            f"`Domain`: the boundary conditions require a field that ends with the axes {halo.boundary.shape}, "
+            f"but got {whole}. Pass fields that should be split through `Domain.run`."
         )
 
 

@@ -80,7 +80,7 @@ def choose_domain_mesh(given: Mesh | AbstractMesh | None, axes: Axes) -> Mesh | 
     if chosen is None:
         sizes = ", ".join(f"{name}=..." for name in axes if name)
         raise ValueError(
-            f"`Domain` has no mesh: give `mesh=parallel.mesh(member=1, {sizes})`, or set one with `jax.set_mesh`."
+            f"`Domain` has no mesh. Pass `mesh=parallel.mesh(member=1, {sizes})`, or set one with `jax.set_mesh`."
         )
     missing = [name for name in axes if name and name not in chosen.axis_names]
     if missing:
@@ -88,7 +88,7 @@ def choose_domain_mesh(given: Mesh | AbstractMesh | None, axes: Axes) -> Mesh | 
     if given is not None and dict(given.shape) != dict(chosen.shape):
         raise ValueError(
             f"`Domain`: `mesh` has axes {describe(given)}, but the mesh of the context has {describe(chosen)}, and JAX "
-            "allows no other inside it. Leave `mesh` out, or call outside of it."
+            "does not allow another mesh inside it. Leave `mesh` out, or call outside of it."
         )
     return chosen
 
@@ -101,8 +101,8 @@ def check_field(shape: tuple[int, ...], axes: Axes, mesh: Mesh | AbstractMesh, *
     """
     if len(shape) < len(axes):
         raise ValueError(
-            f"`Domain.run`: `{name}` has shape {shape}, but a field has at least the {len(axes)} dimensions that "
-            f"`axes={axes}` name. Pass what every device needs whole as `shared`."
+            f"`Domain.run`: `{name}` has shape {shape}, but a field must have at least the {len(axes)} dimensions of "
+            f"`axes={axes}`. Pass values that every device needs whole as `shared`."
         )
     extents = shape[len(shape) - len(axes) :]
     for dim, (extent, axis) in enumerate(zip(extents, axes)):
@@ -129,8 +129,8 @@ def check_cells(boundary: Boundaries | Sides, axes: Axes) -> None:
         )
     if grid.on_axis and grid.turns and axes[1] is not None:
         raise ValueError(
-            f"`Domain`: around the axis r = 0 a cell meets the one half a turn away, so angles cannot be split, but "
-            f"`axes={axes}`: split the radius."
+            f"`Domain`: around the axis r = 0 opposite cells are neighbours, so angles cannot be split, but "
+            f"`axes={axes}`. Split the radius."
         )
 
 
@@ -138,9 +138,9 @@ def halo_error(width: int, local: int, dim: int, axis: str | None, devices: int)
     """Returns the error of a halo wider than what a device holds."""
     extent = local * devices
     if axis is None:
-        return ValueError(f"A halo needs {width} layers of dimension {dim}, but the field has {extent}.")
+        return ValueError(f"A halo requires {width} layers of dimension {dim}, but the field has {extent}.")
     most = max((k for k in range(1, devices) if extent % k == 0 and extent // k >= width), default=0)
-    advice = f"split it over at most {most} devices" if most else f"no split of {extent} cells leaves enough"
+    advice = f"split it over at most {most} devices" if most else f"{extent} cells are too few to split"
     return ValueError(
         f"A halo of width {width} is wider than the {local} cells of dimension {dim} that each device holds ({extent} "
         f'cells over the {devices} devices of mesh axis "{axis}"): {advice}, or exchange more often '

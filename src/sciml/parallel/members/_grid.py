@@ -87,7 +87,7 @@ def parameter_grid(**axes: Any) -> ParameterGrid:
     """
     if not axes:
         raise ValueError(
-            "`parameter_grid` needs at least one axis, such as `parameter_grid(beta=np.linspace(0, 1, 10))`."
+            "`parameter_grid` requires at least one axis, such as `parameter_grid(beta=np.linspace(0, 1, 10))`."
         )
     values = {name: x if isinstance(x, jax.Array) else np.asarray(x) for name, x in axes.items()}
     for name, x in values.items():
@@ -96,8 +96,8 @@ def parameter_grid(**axes: Any) -> ParameterGrid:
         if x.ndim == 0:
             raise ValueError(
                 f"`grid`: axis `{name}` must have a leading axis of values, got a scalar. "
-                "Pass what all members have in common as `shared`."
+                "Pass values that all members share as `shared`."
             )
         if x.shape[0] == 0:
-            raise ValueError(f"`grid`: axis `{name}` is empty; give at least one value.")
+            raise ValueError(f"`grid`: axis `{name}` is empty. Pass at least one value.")
     return ParameterGrid(values)

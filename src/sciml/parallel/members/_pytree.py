@@ -36,27 +36,27 @@ def count_members(params: Any, *, where: str) -> int:
         name = "params" + jax.tree_util.keystr(path)
         if is_array(leaf) and getattr(leaf.dtype, "kind", "f") in "OSUM":
             raise TypeError(
-                f"`{where}`: `{name}` must hold numbers, but has dtype {leaf.dtype}. For names or choices give their "
-                "numbers, and look up inside the function what they stand for."
+                f"`{where}`: `{name}` must contain numbers, but has dtype {leaf.dtype}. Replace names or choices by "
+                "integers, and look them up inside the function."
             )
         if is_array(leaf) and leaf.ndim:
             lengths[name] = leaf.shape[0]
         elif is_array(leaf) or isinstance(leaf, (bool, int, float, complex)):
             raise ValueError(
                 f"`{where}`: `{name}` is a scalar, but every leaf of `params` needs a leading axis with one entry "
-                "per member. Pass what all members have in common as `shared`."
+                "per member. Pass values that all members share as `shared`."
             )
     if not lengths:
-        raise ValueError(f"`{where}`: `params` holds no array, so there is no member to run.{_remedy(params)}")
+        raise ValueError(f"`{where}`: `params` contains no array, so there is no member to run.{_remedy(params)}")
     if len(set(lengths.values())) > 1:
         listed = ", ".join(f"`{name}` has {n}" for name, n in lengths.items())
         raise ValueError(
-            f"`{where}`: the members are of unequal length: {listed}. Every leaf of `params` needs "
-            "the same leading axis; pass what all members have in common as `shared`."
+            f"`{where}`: the leading axes differ in length: {listed}. Every leaf of `params` needs "
+            "the same leading axis; pass values that all members share as `shared`."
         )
     n = next(iter(lengths.values()))
     if n == 0:
-        raise ValueError(f"`{where}`: `params` is empty (its leading axis has length 0); give at least one member.")
+        raise ValueError(f"`{where}`: `params` is empty (its leading axis has length 0). Pass at least one member.")
     return n
 
 
@@ -65,10 +65,10 @@ def _remedy(params: Any) -> str:
     leaves = jax.tree.leaves(params)
     columns = [x for x in leaves if hasattr(x, "columns") and hasattr(x, "to_numpy")]
     if columns:
-        return " Give the columns of a data frame as arrays: `{name: frame[name].to_numpy() for name in frame}`."
+        return " Pass the columns of a data frame as arrays: `{name: frame[name].to_numpy() for name in frame}`."
     if leaves:
         kinds = ", ".join(sorted({type(x).__name__ for x in leaves}))
-        return f" It holds only what is no array ({kinds}): give a dictionary of arrays, one entry per member."
+        return f" It contains only {kinds}. Pass a dictionary of arrays, one entry per member."
     return ""
 
 

@@ -109,7 +109,7 @@ def _check(n: Any, ranges: dict[str, Any], *, where: str) -> tuple[int, dict[str
     if count <= 0:
         raise ValueError(f"`{where}`: `n`, the number of members, must be positive, got {count}.")
     if not ranges:
-        raise ValueError(f"`{where}` needs at least one range, such as `{where}(64, ..., beta=(0.1, 0.5))`.")
+        raise ValueError(f"`{where}` requires at least one range, such as `{where}(64, ..., beta=(0.1, 0.5))`.")
     return count, {name: _scale(name, given, where) for name, given in ranges.items()}
 
 
@@ -134,7 +134,7 @@ def _scaled(points: np.ndarray, scales: dict[str, Any], *, where: str) -> dict[s
     for name, values in found.items():
         if not np.isfinite(values).all():
             raise ValueError(
-                f"`{where}`: `{name}` has no finite value at the edge of its distribution. Give a `key`, which moves "
+                f"`{where}`: `{name}` is not finite at the edge of its distribution. Pass a `key`, which moves "
                 "the points off the edge, or a distribution with finite ends."
             )
     return found

@@ -41,8 +41,8 @@ def _edges(given: Any) -> tuple[float, ...]:
         return tuple(map(float, given))
     except (TypeError, ValueError):
         raise TypeError(
-            "`Histogram`: `edges` must be the edges of the bins, rising numbers such as `np.linspace(0.0, 1.0, 11)` "
-            f"for ten bins, got {given!r}. The range is not known before the members have run."
+            "`Histogram`: `edges` must be the edges of the bins in ascending order, such as `np.linspace(0.0, 1.0, "
+            f"11)` for ten bins, got {given!r}. The range cannot be determined before the members have run."
         ) from None
 
 
@@ -69,7 +69,7 @@ class Histogram(AbstractReduction):
 
     def __check_init__(self):
         if len(self.edges) < 2 or not all(a < b for a, b in zip(self.edges, self.edges[1:], strict=False)):
-            raise ValueError(f"`Histogram`: `edges` must be two or more rising numbers, got {self.edges}.")
+            raise ValueError(f"`Histogram`: `edges` must be two or more ascending numbers, got {self.edges}.")
 
     def of_block(self, values: PyTree, good: Bool[Array, " block"], ids: Int[Array, " block"]) -> PyTree:
         """See `AbstractReduction.of_block`."""
@@ -179,7 +179,9 @@ class Quantiles(AbstractReduction):
 
     def _bins(self, x: Array, good: Array) -> _Bins:
         if jnp.issubdtype(x.dtype, jnp.complexfloating):
-            raise TypeError("`Quantiles`: complex numbers have no order; let `output` keep their modulus, for example.")
+            raise TypeError(
+                "`Quantiles`: complex numbers have no order. Return their modulus from `output`, for example."
+            )
         x = as_floats(x)
         if x.dtype.itemsize < 4:
             x = x.astype(jnp.float32)

@@ -94,7 +94,7 @@ class TopK(AbstractReduction):
         if len(leaves) != 1 or jnp.ndim(leaves[0]):
             shapes = [jnp.shape(x) for x in leaves]
             raise ValueError(
-                f"`TopK`: the score of a member must be one number, got shapes {shapes}. Say which number of the "
-                "values it is, such as `by=lambda value: value[0]`."
+                f"`TopK`: the score of a member must be one number, got shapes {shapes}. Select one with `by`, such as "
+                "`by=lambda value: value[0]`."
             )
         return jnp.asarray(leaves[0], jnp.result_type(float))

@@ -53,14 +53,14 @@ def make_order(members: Any, n: int, batching: str, cost: Any) -> np.ndarray:
         raise ValueError(f"`sweep`: `batching` must be one of {', '.join(map(repr, BATCHINGS))}, got {batching!r}.")
     if (batching == "sorted") != (cost is not None):
         raise ValueError(
-            '`sweep`: `batching="sorted"` needs `cost`, what each member is expected to take: an array with one number '
-            "per member, or a function of one member's parameters. The other schedules take none."
+            '`sweep`: `batching="sorted"` requires `cost`, the expected cost of each member: an array with one number '
+            "per member, or a function of one member's parameters. Other values of `batching` do not accept `cost`."
         )
     if cost is None:
         return np.arange(n)
     costs = np.asarray(eqx.filter_jit(eqx.filter_vmap(cost))(expand(members)) if callable(cost) else cost)
     if costs.shape != (n,) or not np.issubdtype(costs.dtype, np.number):
-        raise ValueError(f"`sweep`: `cost` must give one number for each of {n} members, got shape {costs.shape}.")
+        raise ValueError(f"`sweep`: `cost` must return one number for each of {n} members, got shape {costs.shape}.")
     return np.argsort(-costs.astype(float), kind="stable")  # NaN goes last: such a member ends at once
 
 

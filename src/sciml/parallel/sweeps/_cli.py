@@ -64,7 +64,7 @@ def _arguments_of(path: pathlib.Path) -> dict[str, Any]:
         ValueError: If there is no such file or function, or no store.
     """
     if not path.is_file():
-        raise ValueError(f"there is no file {str(path)!r}")
+        raise ValueError(f"the file {str(path)!r} does not exist")
     path = path.resolve()
     sys.path.insert(0, str(path.parent))  # for what it imports, and for workers that import it by name
     spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -75,18 +75,17 @@ def _arguments_of(path: pathlib.Path) -> dict[str, Any]:
     make: Callable[[], Any] | None = getattr(module, "sweep", None)
     if not callable(make) or make is sweep:
         raise ValueError(
-            f"{path.name} must define a function `sweep()` that returns the arguments of `sciml.parallel.sweep` by "
-            "name, such as `def sweep(): return dict(fn=run, params=members, store='results')`"
+            f"{path.name} must define a function `sweep()` that returns a dictionary of arguments for "
+            "`sciml.parallel.sweep`, such as `def sweep(): return dict(fn=run, params=members, store='results')`"
         )
     options = _run_of(path, make)
     if not isinstance(options, Mapping):
         raise ValueError(
-            f"`sweep()` of {path.name} must return the arguments by name, in a dictionary, but returned a "
-            f"{type(options).__name__}"
+            f"`sweep()` of {path.name} must return a dictionary of arguments, but returned a {type(options).__name__}"
         )
     options = dict(options)
     if options.get("store") is None:
-        raise ValueError(f"`sweep()` of {path.name} must name a `store`, or the results would be lost")
+        raise ValueError(f"`sweep()` of {path.name} must include a `store`, or the results would be lost")
     options.pop("progress", None)
     return options
 
@@ -112,7 +111,7 @@ def _shard(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     if not found or not int(found[1]) < int(found[2]):
         raise argparse.ArgumentTypeError(
-            f"a shard is K/N with K from 0 to N - 1, got {text!r}; of a SLURM array from 0 on, "
+            f"a shard must be K/N with K from 0 to N - 1, got {text!r}; for a SLURM array that starts at 0 use "
             "$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT"
         )
     return int(found[1]), int(found[2])

@@ -47,8 +47,8 @@ def open_store(store: Any, *, rows_only: bool) -> AbstractStore:
         raise TypeError(f"`sweep`: `store` must be a folder or a store of `sciml.stores`, got {type(store).__name__}.")
     if isinstance(store, ZarrStore) and not rows_only:
         raise ValueError(
-            "`sweep`: a `ZarrStore` holds a row for each member, and neither reductions nor retries. Give a folder as "
-            "`store`; `SweepResult.to_xarray().to_zarr(...)` writes the results as zarr."
+            "`sweep`: a `ZarrStore` stores one row per member, and does not support reductions and retries. Pass a "
+            "folder as `store`; `SweepResult.to_xarray().to_zarr(...)` writes the results as zarr."
         )
     return store
 
@@ -80,7 +80,7 @@ class StoredBlocks:
         try:
             found = eqx.combine(self._store.get(number, shapes), static)
         except DamagedBlockError as error:
-            warn(f"`sweep` computes block {number} of the store again: {error}")
+            warn(f"`sweep` recomputes block {number} of the store: {error}")
             return None
         if not np.array_equal(found["origin"], np.tile(origin, (ids.size, 1))) or not np.array_equal(
             found["members"], ids
@@ -289,7 +289,7 @@ class Sweep:
         self._like = executable.shapes(first)
         if spec.reduce is None and not any(hasattr(x, "shape") for x in jax.tree.leaves(self._like.values)):
             raise TypeError(
-                f"`sweep`: a member has no values, since `fn` or `output` returned {self._like.values!r}. Does the "
+                f"`sweep`: a member has no values, because `fn` or `output` returned {self._like.values!r}. Does the "
                 "function end with `return`?"
             )
         self.collected = Collected(self.n, self._like, spec.reduce)
@@ -366,7 +366,7 @@ class Sweep:
         if self._blocks is None:
             return ""
         there = self._stored + self._written
-        return f"`sweep`: {there} of {self.n} members are in {self._store}; the same call goes on from there."
+        return f"`sweep`: {there} of {self.n} members are in {self._store}; the same call resumes from there."
 
     def _run(self, executable: Executable, plan: BlockPlan, numbers: list[int]) -> Iterator[tuple[int, BlockResult]]:
         def batch(number):
@@ -387,7 +387,7 @@ class Sweep:
         try:
             raise_for_status(self.collected.status, where="sweep")
         except SolveError as error:
-            seen = f"The sweep stopped there: {self.collected.done} of {self.n} members had run."
+            seen = f"The sweep stopped after {self.collected.done} of {self.n} members."
             raise SolveError(f"{error}\n{seen}", error.status) from None
 
 
@@ -395,8 +395,8 @@ def _check_like(found: BlockResult, expected: BlockResult) -> None:
     """Checks that what a retry returns can take the place of what failed."""
     if _shapes(found) != _shapes(expected):
         raise ValueError(
-            "`sweep`: an attempt of `on_fail` returns something else than `fn`: "
-            f"{_shapes(found)} in place of {_shapes(expected)}. Both must return arrays of the same shapes and dtypes."
+            "`sweep`: an attempt of `on_fail` must return arrays of the same shapes and dtypes as `fn`, but returns "
+            f"{_shapes(found)} instead of {_shapes(expected)}."
         )
 
 

@@ -74,11 +74,11 @@ class Patience:
         where = ", ".join(sorted({str(d) for x in jax.tree.leaves(result) if is_array(x) for d in x.devices()}))
         _LOG.warning(
             "sweep: block %d on %s is not done after %.3g s%s. Either its members are much slower, or the device does "
-            "not answer; with `store=` what is done can be resumed after an interrupt.",
+            "not respond. With `store=` an interrupted sweep can be resumed.",
             number,
             where,
             seconds,
-            "" if seconds == self.first else ", ten times what the first block took",
+            "" if seconds == self.first else ", ten times the time of the first block",
         )
 
 
@@ -127,9 +127,9 @@ def run_elsewhere(
             future = executor.submit(work, job, batch(number))
         except Exception as error:
             raise RuntimeError(
-                f"`sweep`: the executor takes no more blocks ({type(error).__name__}: {error}). Its workers may have "
-                "died, of too little memory for example, or because they cannot import `fn`: define it at the top of a "
-                "module. With a `store`, call again to go on."
+                f"`sweep`: the executor no longer accepts blocks ({type(error).__name__}: {error}). Its workers may "
+                "have died because of too little memory, or because they cannot import `fn`: define it at the top "
+                "level of a module. With a `store`, call again to resume."
             ) from error
         future.add_done_callback(lambda future: done.put((number, future)))
 
@@ -151,8 +151,9 @@ def run_elsewhere(
         if error is not None:
             raise RuntimeError(
                 f"`sweep`: block {number} failed {_TRIES_OF_A_BLOCK} times on the executor, the last time with "
-                f"{type(error).__name__}: {error}. The function and what it uses must be importable by the workers: "
-                "define them at the top of a module, or use an executor that sends functions by value, as Dask does."
+                f"{type(error).__name__}: {error}. Workers must be able to import the function and its dependencies: "
+                "define them at the top level of a module, or use an executor that sends functions by value, such as "
+                "Dask."
             ) from error
         in_flight += fill()
         if number not in finished:

@@ -27,9 +27,11 @@ def to_dataset(result: Any, axes: Axes) -> Any:
     try:
         import xarray
     except ImportError as error:
-        raise ImportError("`to_xarray` needs xarray: `pip install 'sciml-jax[io]'` or `pip install xarray`.") from error
+        raise ImportError(
+            "`to_xarray` requires xarray: `pip install 'sciml-jax[io]'` or `pip install xarray`."
+        ) from error
     if result.values is None:
-        raise ValueError("`to_xarray`: this sweep kept no values of its members: see `reduced`.")
+        raise ValueError("`to_xarray`: this sweep did not store the values of its members. See `reduced`.")
     values = _named(result.values, "value")
     variables = {"attempts": result.attempts, **values, "status": result.status}
     members = result.members
@@ -79,20 +81,20 @@ def _coordinates(axes: Axes, shapes: dict[str, tuple[int, ...]], taken: Sequence
         if value not in shapes or not isinstance(own, Mapping):
             example = f"`axes={{{next(iter(shapes), 'y')!r}: {{'time': ts}}}}`"
             raise ValueError(
-                f"`to_xarray(axes=...)` takes the axes of a value by the value's name, as in {example}; the values are "
+                f"`to_xarray(axes=...)` must map names of values to their axes, as in {example}; the values are "
                 f"{list(shapes)}, got {value!r}: {own!r}."
             )
         lengths = tuple(np.size(x) for x in own.values())
         if lengths != shapes[value][: len(own)]:
             raise ValueError(
-                f"`to_xarray(axes=...)`: the value {value!r} of a member has the shape {shapes[value]}, but its axes "
-                f"{list(own)} were given {list(lengths)} coordinates."
+                f"`to_xarray(axes=...)`: the value {value!r} of a member has shape {shapes[value]}, but its axes "
+                f"{list(own)} have {list(lengths)} coordinates."
             )
         for name, x in own.items():
             if name in taken or not np.array_equal(found.setdefault(name, np.asarray(x)), x):
                 raise ValueError(
-                    f"`to_xarray(axes=...)`: the axis {name!r} of {value!r} has the name of a parameter, of a value or "
-                    "of an axis with other coordinates. Choose another."
+                    f"`to_xarray(axes=...)`: the axis {name!r} of {value!r} has the name of a parameter, a value or an "
+                    "axis with other coordinates. Choose another name."
                 )
     return found
 
@@ -235,9 +237,7 @@ class SweepResult(eqx.Module):
             ValueError: If the members did not come from a grid, or a leading axis does not fit.
         """
         if self.grid is None:
-            raise ValueError(
-                "`on_grid`: this sweep ran over plain members; only one over `parallel.parameter_grid` has a grid."
-            )
+            raise ValueError("`on_grid`: this sweep has no grid. Only a sweep over `parallel.parameter_grid` has one.")
         return self.grid.on_grid(self.values if values is None else values)
 
     def plot(self, values: PyTree = None, **options: Any) -> Any:
@@ -264,8 +264,8 @@ class SweepResult(eqx.Module):
             several = isinstance(self.values, Mapping) and values is None
             choice = f"plot({next(iter(self.values))!r})" if several else "plot(result.values[:, 0])"
             raise ValueError(
-                f"`plot` draws one number per member over a grid of two axes, but this grid has the axes {list(axes)} "
-                f"and the values the shapes {shapes}. Choose a number, such as `result.{choice}`."
+                f"`plot` draws one number per member over a grid of two axes, but this grid has axes {list(axes)} "
+                f"and the values have shapes {shapes}. Choose one number, such as `result.{choice}`."
             )
         (x_name, x), (y_name, y) = axes.items()
         options = {"labels": (x_name, y_name, "value")} | options
@@ -294,7 +294,7 @@ class SweepResult(eqx.Module):
     def _named(self, name: str) -> Any:
         if not isinstance(self.values, Mapping) or name not in self.values:
             known = f"are {list(self.values)}" if isinstance(self.values, Mapping) else "have no names"
-            raise ValueError(f"`plot`: there are no values {name!r}; those of this sweep {known}.")
+            raise ValueError(f"`plot`: there are no values {name!r}; the values of this sweep {known}.")
         return self.values[name]
 
     def _check_id(self, i: int) -> int:

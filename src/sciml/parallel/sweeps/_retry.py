@@ -50,7 +50,7 @@ class Retry(eqx.Module):
 
     def __check_init__(self):
         if not self.attempts:
-            raise ValueError("`Retry` needs at least one attempt, such as `Retry([{'max_steps': 100_000}])`.")
+            raise ValueError("`Retry` requires at least one attempt, such as `Retry([{'max_steps': 100_000}])`.")
         for attempt in self.attempts:
             if isinstance(attempt, Mapping) and attempt and all(isinstance(name, str) for name in attempt):
                 continue
@@ -71,7 +71,7 @@ def check_on_fail(on_fail: Any, fn: Callable) -> Sequence[Any]:
         unknown = [] if callable(attempt) or takes_any(fn) else [name for name in attempt if not takes(fn, name)]
         if unknown:
             raise ValueError(
-                f"`sweep`: `on_fail` gives `{unknown[0]}` to `fn`, which has no such parameter. Add it, such as "
-                f"`def run(p, *, {unknown[0]}=...)`, or give `Retry` a function to run instead."
+                f"`sweep`: `on_fail` passes `{unknown[0]}` to `fn`, which has no such parameter. Add it, as in "
+                f"`def run(p, *, {unknown[0]}=...)`, or pass a function to `Retry`."
             )
     return on_fail.attempts

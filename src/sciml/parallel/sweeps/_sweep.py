@@ -166,12 +166,14 @@ def prepare(
     _check_reduce(reduce)
     attempts = check_on_fail(on_fail, fn)
     if is_tracing():
-        raise TypeError("`sweep` runs from Python. Inside `jax.jit`, `jax.grad` or `jax.vmap` use `ensemble`.")
+        raise TypeError(
+            "`sweep` must be called from Python. Inside `jax.jit`, `jax.grad` or `jax.vmap` use `ensemble`."
+        )
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise TypeError(f"`sweep`: `executor` must be a `concurrent.futures` executor, got {type(executor).__name__}.")
     _check_start_method(executor)
     if memory is not None and memory <= 0:
-        raise ValueError(f"`sweep`: `memory`, the bytes that a block may take, must be positive, got {memory}.")
+        raise ValueError(f"`sweep`: `memory`, the bytes that a block may use, must be positive, got {memory}.")
     params = numbers_as_array(params)
     n = count_members(params, where="sweep")
     chosen = _local_mesh(mesh)
@@ -181,7 +183,7 @@ def prepare(
     if batching == "refill":
         if not takes(fn, "batching"):
             raise ValueError(
-                '`sweep`: with `batching="refill"`, `fn` gets the keyword `batching` to hand on to `sciml.solve`, but '
+                '`sweep`: with `batching="refill"`, `fn` gets the keyword `batching` to pass on to `sciml.solve`, but '
                 "has no such parameter. Add it: `def run(p, *, batching): ... solve(..., batching=batching)`."
             )
     if hands_on:
@@ -207,7 +209,7 @@ def _check_start_method(executor: Any) -> None:
     context = getattr(executor, "_mp_context", None)
     if context is not None and context.get_start_method() == "fork":
         raise ValueError(
-            "`sweep`: the worker processes of `executor` are forks of this one, in which JAX hangs. Start them afresh: "
+            "`sweep`: the worker processes of `executor` are forks of this process, in which JAX hangs. Spawn them: "
             "`ProcessPoolExecutor(mp_context=multiprocessing.get_context('spawn'))`."
         )
 
@@ -218,8 +220,8 @@ def _local_mesh(mesh: Mesh | None) -> Mesh:
     chosen = concrete_mesh(mesh, where="sweep")
     if any(device.process_index != jax.process_index() for device in chosen.devices.flat):
         raise ValueError(
-            "`sweep`: `mesh` holds devices of other processes. Members are independent: let every process "
-            "sweep over its own part of them, with `mesh(devices=jax.local_devices())`."
+            "`sweep`: `mesh` contains devices of other processes. Members are independent: let every process "
+            "sweep over its own members, with `mesh(devices=jax.local_devices())`."
         )
     return chosen
 
@@ -237,6 +239,6 @@ def _check_reduce(reduce: Any) -> None:
     for x in jax.tree.leaves(reduce, is_leaf=is_reduction):
         if not is_reduction(x):
             raise TypeError(
-                f"`sweep`: `reduce` must hold reductions such as `parallel.Mean()`, got {type(x).__name__}. What is "
-                "applied to each member alone is `output`."
+                f"`sweep`: `reduce` must contain reductions such as `parallel.Mean()`, got {type(x).__name__}. Pass a "
+                "function of each member as `output`."
             )

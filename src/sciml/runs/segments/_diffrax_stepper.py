@@ -83,9 +83,7 @@ def from_any(solver: diffrax.AbstractSolver, tolerances: Tolerances | None) -> D
     name = type(solver).__name__
     term = _term(lambda t, y: y)
     if solver.term_structure is not diffrax.AbstractTerm:
-        raise TypeError(
-            f"`solver={name}()` splits its equation into terms of its own, which `simulate` cannot give it."
-        )
+        raise TypeError(f"`solver={name}()` requires its own split terms, which `simulate` does not support.")
     if isinstance(solver, diffrax.AbstractImplicitSolver):
         solver = _with_tolerances(solver, tolerances)
     order = solver.order(term)
@@ -101,8 +99,8 @@ def _with_tolerances(solver: Any, tolerances: Tolerances | None) -> Any:
         return solver
     if tolerances is None:
         raise ValueError(
-            f"`solver={type(solver).__name__}()` with fixed steps needs tolerances for its nonlinear solver: give "
-            "`rtol` and `atol` in place of `dt`, or `root_finder=diffrax.VeryChord(rtol=..., atol=..., norm=...)`."
+            f"`solver={type(solver).__name__}()` with fixed steps requires tolerances for its nonlinear solver. Pass "
+            "`rtol` and `atol` instead of `dt`, or `root_finder=diffrax.VeryChord(rtol=..., atol=..., norm=...)`."
         )
     values: dict[str, Any] = {
         n: min(float(np.min(x)) for x in jax.tree.leaves(getattr(tolerances, n))) for n in ("rtol", "atol")

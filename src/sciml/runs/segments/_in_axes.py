@@ -84,7 +84,9 @@ def read_axes(model: Any, y0: PyTree, args: PyTree, in_axes: Any) -> Inputs:
 
     def spread(axis: Any, tree: PyTree) -> PyTree:
         if axis is not None and (isinstance(axis, bool) or axis != 0):
-            raise ValueError(f"`in_axes` may hold 0, for members in the first axis, and None, but holds {axis!r}.")
+            raise ValueError(
+                f"`in_axes` may contain 0, for members in the first axis, and None, but contains {axis!r}."
+            )
         return jax.tree.map(lambda x: axis == 0 and eqx.is_array(x), tree)
 
     try:
@@ -101,11 +103,12 @@ def read_axes(model: Any, y0: PyTree, args: PyTree, in_axes: Any) -> Inputs:
         for path, x in jax.tree_util.tree_leaves_with_path(own)
     }
     if not lengths:
-        raise ValueError(f"`in_axes`={in_axes!r} gives no array to the members. For one member leave it out.")
+        raise ValueError(f"`in_axes`={in_axes!r} maps no array over the members. For one member leave it out.")
     if len(set(lengths.values())) > 1 or () in lengths.values() or (0,) in lengths.values():
         listed = ", ".join(f"`{name}`: {shape[0] if shape else 'none'}" for name, shape in lengths.items())
         raise ValueError(
-            f"Members must stand in the first axis of every array that has them, but its lengths are {listed}."
+            "Members must be in the first axis of every mapped array, with equal lengths, but the lengths are "
+            f"{listed}."
         )
     if on_explicit_axes(own):
         raise ValueError(

@@ -121,15 +121,15 @@ def read_stops(stop: Any, saves: bool, *, form: str = "stop(t, y, args)") -> Sto
                 f"`sciml.runs.WallTime(seconds)` or several of these in a list, but got {one!r}."
             )
     if traced and not saves:
-        raise ValueError("`stop` is checked at saved times, and there are none: give `save_every` or `saveat`.")
+        raise ValueError("`stop` is checked at saved times, but there are none. Pass `save_every` or `saveat`.")
     return Stops(tuple(traced), seconds)
 
 
 def _checked(stop: Callable, holds: Any) -> Any:
     if np.shape(holds) != () or not jnp.issubdtype(jnp.result_type(holds), jnp.bool_):
         raise TypeError(
-            f"`stop` must return one truth value per member, but {getattr(stop, '__name__', stop)!r} returned "
-            f"{jax.typeof(jnp.asarray(holds))}. Join several with `jnp.all` or `jnp.any`."
+            f"`stop` must return one boolean per member, but {getattr(stop, '__name__', stop)!r} returned "
+            f"{jax.typeof(jnp.asarray(holds))}. Combine several with `jnp.all` or `jnp.any`."
         )
     return holds
 

@@ -74,8 +74,8 @@ class AbstractAdjoint(eqx.Module):
             ValueError: If it cannot do what is asked for.
         """
         raise TypeError(
-            f"`adjoint={type(self).__name__}()` needs one of sciml's own loops, but diffrax runs this solve, for "
-            "its `solver`, `stepsize_controller` or `saveat`. Use `sciml.adjoints.Checkpointed()` or "
+            f"`adjoint={type(self).__name__}()` requires one of sciml's own loops, but diffrax runs this solve "
+            "because of its `solver`, `stepsize_controller` or `saveat`. Use `sciml.adjoints.Checkpointed()` or "
             "`sciml.adjoints.Direct()`."
         )
 

@@ -78,9 +78,9 @@ class Checkpointed(AbstractAdjoint):
         """Returns diffrax's recursive checkpointing, which chooses its checkpoints itself."""
         if self.levels is not None:
             raise ValueError(
-                f"`Checkpointed(levels={self.levels})` needs one of sciml's own loops, with a number of steps that is "
-                "known when traced, but diffrax runs this solve, for its `solver`, `stepsize_controller` or `saveat`, "
-                "and chooses its checkpoints itself: leave `levels` out."
+                f"`Checkpointed(levels={self.levels})` requires one of sciml's own loops with a constant number of "
+                "steps, but diffrax runs this solve because of its `solver`, `stepsize_controller` or `saveat`, and "
+                "chooses its own checkpoints. Leave `levels` out."
             )
         return diffrax.RecursiveCheckpointAdjoint()
 

@@ -18,8 +18,8 @@ from ._abstract import AbstractAdjoint
 from ._no_length import with_rates_by_times
 
 _MESSAGE = (
-    "reverse mode (`jax.grad`, `jax.jacrev`) does not go through `adjoint=Direct()` with error control, traced "
-    "times or saved times at which the loop stops, where JAX differentiates a loop of unknown length: use "
+    "`adjoint=Direct()` does not support reverse mode (`jax.grad`, `jax.jacrev`) with error control, traced times or "
+    "saved times at which the loop stops, because JAX cannot differentiate a loop of unknown length in reverse. Use "
     "`adjoint=sciml.adjoints.Checkpointed()`, or forward mode (`jax.jacfwd`, `jax.jvp`)."
 )
 

@@ -413,18 +413,18 @@ def without_unreached(cotangent: PyTree, result: Result) -> tuple[PyTree, jax.Ar
 
 
 IN_FORWARD_MODE = (
-    "forward mode (`jax.jvp`, `jax.jacfwd`) does not go through this `adjoint`, which has a rule of reverse mode, as "
-    "`sciml.adjoints.Checkpointed()`, the default, has: use `adjoint=sciml.adjoints.Direct()`, or "
+    "this `adjoint` does not support forward mode (`jax.jvp`, `jax.jacfwd`), because it has a custom reverse-mode "
+    "rule, like the default `sciml.adjoints.Checkpointed()`. Use `adjoint=sciml.adjoints.Direct()`, or "
     "`sciml.adjoints.Forward()` for many members."
 )
 
 SAVED_TWICE = (
-    "A gradient of saved states through `events` by `sciml.adjoints.Checkpointed()` cannot be differentiated again: "
-    "take `adjoint=sciml.adjoints.Forward()` with `jax.hessian`, or `Direct()` with `jax.jacfwd(jax.jacfwd(f))`."
+    "With `events`, a gradient of saved states by `sciml.adjoints.Checkpointed()` cannot be differentiated again. "
+    "Use `adjoint=sciml.adjoints.Forward()` with `jax.hessian`, or `Direct()` with `jax.jacfwd(jax.jacfwd(f))`."
 )
 
 REVERSE_TWICE = (
-    "A gradient through an `adjoint` with a rule of reverse mode, as `sciml.adjoints.Checkpointed()`, the default, "
-    "has, cannot be differentiated in reverse mode again, but in forward mode it can: take `jax.jacfwd(jax.grad(f))` "
+    "A gradient through an `adjoint` with a custom reverse-mode rule, such as the default "
+    "`sciml.adjoints.Checkpointed()`, can only be differentiated again in forward mode. Use `jax.jacfwd(jax.grad(f))` "
     "or `jax.hessian(f)`, and `jax.jvp(jax.grad(f), (x,), (v,))` for a product with a vector."
 )

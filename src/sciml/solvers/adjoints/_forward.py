@@ -99,8 +99,8 @@ def run_with_sensitivities(loop: AbstractLoop, y0: PyTree, operands: Operands, t
         total = sum(_count(x.shape, x.dtype) for x, m in zip(leaves, perturbed) if m)
         if total > limit:
             raise ValueError(
-                f"`adjoint=Forward()` carries a column for each number by which the solution is differentiated, "
-                f"and these are {total}, more than `limit`={limit}. Use `sciml.adjoints.Checkpointed()` for so many."
+                f"`adjoint=Forward()` carries a column for each differentiated parameter, here {total}, more than "
+                f"`limit`={limit}. Use `sciml.adjoints.Checkpointed()` instead."
             )
         sloped = times and any(s and g for s, g in zip(setting.is_saves, given))
         columns = setting.over_members(_Columns(setting, perturbed, sloped).run)
@@ -265,8 +265,8 @@ class _Columns(NamedTuple):
 
 
 _REVERSE_TWICE = (
-    "A gradient through `adjoint=sciml.adjoints.Forward()` cannot be differentiated in reverse mode again, but in "
-    "forward mode it can: take `jax.hessian(f)` or `jax.jacfwd(jax.grad(f))`."
+    "A gradient through `adjoint=sciml.adjoints.Forward()` can only be differentiated again in forward mode. Use "
+    "`jax.hessian(f)` or `jax.jacfwd(jax.grad(f))`."
 )
 
 

@@ -70,8 +70,8 @@ class Implicit(AbstractAdjoint):
         """Runs a loop, and gives its end state the derivatives of a steady state."""
         if operands.saves is not None:
             raise ValueError(
-                "`adjoint=Implicit()` differentiates the steady state at the end and no other: leave out `saveat`, or "
-                "use `sciml.adjoints.Checkpointed()`."
+                "`adjoint=Implicit()` only differentiates the steady state at the end. Leave out `saveat`, or use "
+                "`sciml.adjoints.Checkpointed()`."
             )
         if any(jnp.iscomplexobj(x) for x in jax.tree.leaves(y0)):
             raise TypeError(

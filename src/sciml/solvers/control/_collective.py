@@ -75,8 +75,8 @@ def check_independent(field: Callable, t: Array, y: Y, operands: Any) -> None:
     talks = sorted(_axes_of_messages(closed.jaxpr) & set(manual))
     if talks:
         raise ValueError(
-            f"the model sends messages along the mesh axes {talks}, but each device would choose its own steps, and "
-            "some would wait forever. Give a norm over all devices, `solve(..., norm=domain.rms)`."
+            f"the model communicates along the mesh axes {talks}, but each device would choose its own steps, and "
+            "some would wait forever. Pass a norm over all devices, `solve(..., norm=domain.rms)`."
         )
 
 
@@ -89,8 +89,8 @@ def check_adjoint(adjoint: Any) -> None:
     if not adjoint.runs_on_split_state:
         name = type(adjoint).__name__
         raise ValueError(
-            f"`adjoint=sciml.adjoints.{name}()` does not run on a state that is split over devices (`norm` combines "
-            "them): use `sciml.adjoints.Checkpointed()`, or `sciml.adjoints.Direct()` for forward mode."
+            f"`adjoint=sciml.adjoints.{name}()` does not support a state that is split over devices (`norm` combines "
+            "them). Use `sciml.adjoints.Checkpointed()`, or `sciml.adjoints.Direct()` for forward mode."
         )
 
 

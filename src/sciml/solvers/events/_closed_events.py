@@ -237,7 +237,7 @@ def _condition(value: Any, number: int) -> Array:
     if value.shape != ():
         raise ValueError(
             f"The condition of event {number} must return one number, but returns an array of shape {value.shape}. For "
-            "one of several conditions give an event each, or return their product or smallest."
+            "several conditions, pass an event for each, or return their product or minimum."
         )
     if value.dtype != bool and not jnp.issubdtype(value.dtype, jnp.floating):
         raise TypeError(

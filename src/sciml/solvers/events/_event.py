@@ -113,18 +113,20 @@ def read_events(events: Any, max_events: Any) -> GivenEvents | None:
     """
     if events is None:
         if max_events is not None:
-            raise ValueError(f"`max_events`={max_events} is how many of the `events` are kept, and there are none.")
+            raise ValueError(
+                f"`max_events`={max_events} is the number of `events` to record, but there are no `events`."
+            )
         return None
     if isinstance(events, GivenEvents):  # as they were read
         return events
     given = list(events) if isinstance(events, Sequence) else [events]
     each = [x for one in given for x in _of_one(one)]
     if not each:
-        raise ValueError("`events` must be an event or several, but is empty; leave it out where there are none.")
+        raise ValueError("`events` must contain at least one event, but is empty. Leave it out if there are no events.")
     found, numbers = zip(*((x, number) for number, one in enumerate(each) for x in _apart(one)))
     parts = tuple(isinstance(x, SystemPart) for x in found)
     if sum(x.system is not None for x in found if isinstance(x, SystemPart)) > 1:
-        raise ValueError("`events` may have one model's system of events, but have several.")
+        raise ValueError("`events` must contain at most one model's system of events, but contains several.")
     schedules = tuple(isinstance(x, Schedule) or (isinstance(x, SystemPart) and x.system is not None) for x in found)
     ends = tuple(isinstance(x, Event) and x.update is None for x in found)
     if max_events is None:
@@ -146,7 +148,7 @@ def check_order(events: tuple[Any, ...], forwards: bool | None) -> None:
         ValueError: If they are not, or a system of events is to run backwards.
     """
     if forwards is False and any(isinstance(event, SystemPart) for event in events):
-        raise ValueError("`events` of an SBML model with delays, or that influence one another, need `t1` after `t0`.")
+        raise ValueError("SBML `events` that have delays or influence one another require `t1` after `t0`.")
     for schedule in events:
         if isinstance(schedule, Schedule) and concrete(schedule.times) and forwards is not None:
             times = np.asarray(schedule.times, float)

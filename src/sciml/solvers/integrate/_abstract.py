@@ -129,4 +129,4 @@ class AbstractLoop(eqx.Module):
 
     def forward_with_slopes(self, y0: PyTree, operands: Operands, saves: Saves) -> tuple[Result, PyTree]:
         """Integrates every member to the end, and returns the saved states' derivatives by their times, too."""
-        raise NotImplementedError(f"{type(self).__name__} saves no states between steps")
+        raise NotImplementedError(f"{type(self).__name__} does not save states between steps")

@@ -40,7 +40,7 @@ def backend_of(request: KernelRequest, stepper: Any, adjoint: Any, batching: str
         return XLA
     refused = None
     if stepper is None:
-        refused = "diffrax runs this solve, for its `solver`, `stepsize_controller` or `saveat`"
+        refused = "diffrax runs this solve because of its `solver`, `stepsize_controller` or `saveat`"
     elif not stepper.traits.elementwise:
         refused = f"{type(stepper).__name__} transforms whole fields"
     elif batching != "lockstep":

@@ -81,7 +81,7 @@ def step_of(stepper: AbstractStepper, model: Any, y: Y, h: Array) -> tuple[Stenc
     """
     rates = model.stencil(y)
     if any(map(callable, jax.tree.leaves(rates.boundary))):
-        raise NotForKernelsError("a value at a wall is a function of time")
+        raise NotForKernelsError("a boundary value is a function of time")
     return rates, update_of(stepper, rates), {"params": (h, rates.params), "coefficients": rates.coefficients}
 
 
@@ -115,9 +115,9 @@ def decline(model: Any, impl: KernelRequest | None, reason: str, level: int = lo
     name = type(model).__name__
     if impl.impl != "auto":
         raise ValueError(
-            f"`{impl}` asks for a kernel, but this run of `{name}` cannot have one: {reason}. "
-            "Kernels take fixed steps whose number is known, of explicit Runge-Kutta methods, such as "
-            "`solver=diffrax.Heun()`, or of `VelocityVerlet`, with `adjoint=Checkpointed()` or `Direct()`. Elsewhere "
-            "let XLA run it: by `impl='xla'`."
+            f"`{impl}` requests a kernel, but no kernel supports this run of `{name}`: {reason}. "
+            "Kernels require a constant number of fixed steps of an explicit Runge-Kutta method, such as "
+            "`solver=diffrax.Heun()`, or of `VelocityVerlet`, with `adjoint=Checkpointed()` or `Direct()`. Otherwise "
+            "use XLA: `impl='xla'`."
         )
     log_once("a stencil", f"{name}: {reason}", level)

@@ -20,7 +20,7 @@ from ..methods._stepper import AbstractStepper
 from ..methods.explicit._runge_kutta import RungeKutta
 from ..methods.mechanical._verlet import Verlet
 
-OTHER_METHOD = "its method is not an explicit one of Runge and Kutta or of Verlet"
+OTHER_METHOD = "its method is not an explicit Runge-Kutta or Verlet method"
 """Why other methods are not for kernels."""
 
 _Row = tuple[float, ...]

@@ -82,8 +82,8 @@ class AdaptiveLoop(AbstractLoop):
         """
         if budget.levels is not None:
             raise ValueError(
-                f"`Checkpointed(levels={budget.levels})` needs a number of steps that is known when traced: `dt`, "
-                "`t0`, `t1` and `saveat` as numbers, and no tolerances. Elsewhere choose with `memory` or `segments`."
+                f"`Checkpointed(levels={budget.levels})` requires a constant number of steps: `dt`, `t0`, `t1` and "
+                "`saveat` as numbers, and no tolerances. Otherwise use `memory` or `segments`."
             )
         if budget.segments is not None:
             slots = max(choices().checkpoints.at_least, _power_of_two(budget.segments))

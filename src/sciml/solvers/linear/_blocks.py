@@ -100,4 +100,4 @@ class Blocks(AbstractStructure):
     def words(self) -> str:
         """What it is, for people."""
         size, count = self.members.shape
-        return f"{count} blocks of up to {size} unknowns, eliminated at once entry by entry"
+        return f"{count} blocks of up to {size} unknowns, eliminated together entry by entry"

@@ -133,8 +133,8 @@ def _iterative(
         pattern = pattern_of(slope, x) if choice.preconditioner.reads_pattern else None
         if pattern is None and choice.preconditioner.reads_pattern:
             raise ValueError(
-                f"`preconditioner={type(choice.preconditioner).__name__}()` reads which unknowns are linked, and here "
-                "nearly all are with all (`sciml.inspect.jacobian` shows it): leave it out, or take `ShiftedInverse`."
+                f"`preconditioner={type(choice.preconditioner).__name__}()` requires a sparse Jacobian, but here it is "
+                "nearly dense (see `sciml.inspect.jacobian`). Leave it out, or use `ShiftedInverse`."
             )
         constant = sp.eye_array(n, format="csr") if mass is None else sp.csr_array(mass)
         near = choice.preconditioner.near(pattern, constant, unknowns)

@@ -87,4 +87,4 @@ class DenseMatrix(AbstractStructure):
     @property
     def words(self) -> str:
         """What it is, for people."""
-        return "dense, factorised by LAPACK, or over members side by side"
+        return "dense, factorised by LAPACK, or for many members at once"

@@ -302,7 +302,7 @@ class Iterative(AbstractStructure):
     def words(self) -> str:
         """What it is, for people."""
         near = "without a preconditioner" if self.near is None else f"preconditioned by {self.near.words}"
-        first = "" if self.first is None else f"by {self.first.words}, and where that does not converge "
+        first = "" if self.first is None else f"by {self.first.words}, and if that does not converge "
         return f"{first}by {self.iteration.words}, {near}"
 
 

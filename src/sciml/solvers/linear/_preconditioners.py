@@ -152,9 +152,9 @@ class ILU0(AbstractPreconditioner):
         groups, most = groups_of(pattern, mass), choices().linear.colours_at_most
         if (count := int(groups.max()) + 1) > most:
             raise ValueError(
-                f"`preconditioner=ILU0()` would have to eliminate {count} groups of unknowns one after another, more "
-                f"than {most}, since so many are linked with one another: take `BlockJacobi()`, or leave out "
-                "`linear_solver` for a dense matrix."
+                f"`preconditioner=ILU0()` would have to eliminate {count} groups of coupled unknowns one after "
+                f"another, more than the limit {most}. Use `BlockJacobi()`, or leave out `linear_solver` for a dense "
+                "matrix."
             )
         return IncompleteLU(colour(pattern, np.arange(pattern.shape[0])), mass, groups)
 

@@ -92,8 +92,8 @@ def _model_of(terms: Any) -> tuple[Callable, Any]:
         terms = terms.term
     if not isinstance(terms, diffrax.ODETerm):
         raise TypeError(
-            f"this solver needs `diffrax.ODETerm(model)`, but the term is {type(terms).__name__}. An adjoint equation, "
-            "as of `diffrax.BacksolveAdjoint()`, lacks the structure that it reads: call `sciml.solve`, whose adjoints "
-            "serve."
+            f"this solver requires `diffrax.ODETerm(model)`, but the term is {type(terms).__name__}. The adjoint "
+            "equation of `diffrax.BacksolveAdjoint()` lacks the structure of the model: call `sciml.solve` with one of "
+            "sciml's adjoints."
         )
     return terms.vector_field, direction

@@ -147,8 +147,8 @@ class CountedSteps(AbstractBrownian):
     def why(self) -> str:
         """Returns why that is so."""
         return (
-            f"The noise of a step belongs to its number, and {self.t0.dtype} does not hold the times well enough to "
-            "tell the steps apart: let time begin near zero, take fewer steps in one solve, or switch on float64."
+            f"The noise of a step depends on its index, but the resolution of {self.t0.dtype} is too coarse to "
+            "distinguish the steps. Shift time to begin near zero, use fewer steps in one solve, or enable float64."
         )
 
 
@@ -294,7 +294,7 @@ class BrownianPath(AbstractBrownian):
 
     def why(self) -> str:
         """Returns why the path is not known over an interval."""
-        return f"The `sciml.BrownianPath` is known from {self.t0} to {self.t1}, and the solve is not within that."
+        return f"The `sciml.BrownianPath` covers {self.t0} to {self.t1}, but the solve exceeds this interval."
 
     def _descend(
         self, node: tuple[Array, Array], leaf: Array, level: Array, right: Array, width: Array, count: int, dtype: Any

@@ -67,8 +67,8 @@ def _over_field(size: Any, g: Array) -> Array:
     fits = size.ndim <= g.ndim and all(m in (1, n) for m, n in zip(size.shape[::-1], g.shape[::-1]))
     if not fits:
         raise ValueError(
-            f"The noise is that of a field of shape {size.shape}, which a state's last axes must be, but here it has "
-            f"shape {g.shape}."
+            f"The noise belongs to a field of shape {size.shape}, which the last axes of the state must match, but "
+            f"the state has shape {g.shape}."
         )
     return size.reshape((1,) * (g.ndim - size.ndim) + size.shape)
 
@@ -89,7 +89,7 @@ def shape_of(model: AbstractStochastic, t: Array, y: Y, args: Args) -> NoiseShap
     additive = not any(depend_on(closed.jaxpr, [True] * len(closed.jaxpr.invars)))
     if model.noise == "additive" and not additive:
         raise ValueError(
-            '`noise="additive"` says that the diffusion does not depend on the state, but it does: say "diagonal", '
+            '`noise="additive"` requires a diffusion that does not depend on the state, but it does. Use "diagonal", '
             '"scalar" or "general".'
         )
     if jax.tree.structure(out) != jax.tree.structure(y):
@@ -104,10 +104,12 @@ def shape_of(model: AbstractStochastic, t: Array, y: Y, args: Args) -> NoiseShap
     for (path, x), g in zip(jax.tree_util.tree_leaves_with_path(y), found):
         where = jax.tree_util.keystr(path) or "the state"
         if g.dtype not in (x.dtype, jnp.finfo(x.dtype).dtype):
-            raise TypeError(f"The diffusion must return the dtypes of `y0`: for {where} {x.dtype}, but {g.dtype} came.")
+            raise TypeError(
+                f"The diffusion must return {x.dtype} for {where}, the dtype of `y0`, but returned {g.dtype}."
+            )
         axes = x.ndim + (kind == "general")
         if g.ndim != axes or g.shape[: x.ndim] != x.shape:
-            wanted = f"{x.shape} and one axis more, over the Brownian motions" if kind == "general" else f"{x.shape}"
+            wanted = f"{x.shape} plus one axis over the Brownian motions" if kind == "general" else f"{x.shape}"
             named = f'"{model.noise}"' if isinstance(model.noise, str) else f"{type(model.noise).__name__}(...)"
             raise ValueError(
                 f"With `noise={named}` the diffusion must return for {where} an array of shape {wanted}, but it "
@@ -165,8 +167,8 @@ def own_derivative(
         return functools.reduce(lambda a, b: jax.tree.map(jnp.add, a, b), moved)
     if any(jnp.iscomplexobj(x) for x in jax.tree.leaves(y)):
         raise ValueError(
-            "A complex diffusion that is diagonal, but depends on other elements of the state, has to be given in the "
-            "sense in which the method solves: see `interpretation`."
+            "A complex diagonal diffusion that depends on other elements of the state requires the same "
+            "`interpretation` (Ito or Stratonovich) as the method."
         )
     flat = flattened(g)
     units = jnp.eye(flat.shape[0], dtype=flat.dtype)
@@ -227,7 +229,7 @@ def close_noise(
         TypeError: If the model has no noise.
     """
     if not isinstance(model, ModelWithNoise):
-        raise TypeError("A method for stochastic equations needs a model with noise, a `sciml.Stochastic`.")
+        raise TypeError("A method for stochastic equations requires a model with noise, a `sciml.Stochastic`.")
     shape = shape_of(model.model, t, y, args)
     in_sense = drift_for(model.model, shape, interpretation, t, y, args)
 

@@ -38,9 +38,9 @@ def noisy_terms(
     """
     if isinstance(model.model.noise, AbstractFieldNoise):
         raise ValueError(
-            f"Noise of a field runs in sciml's own loops, but diffrax runs this solve, for its "
-            f"`solver={type(solver).__name__}()` or what is saved: take `sciml.solvers.SRIW1()`, `diffrax.SRA1()` or "
-            "another of the methods that run there."
+            f"Field noise requires sciml's own loops, but diffrax runs this solve because of its "
+            f"`solver={type(solver).__name__}()` or `saveat`. Use `sciml.solvers.SRIW1()`, `diffrax.SRA1()` or "
+            "another method that runs in sciml's loops."
         )
     shape, interpretation = shape_of(model.model, t0, y0, args), interpretation_of(solver)
     assert interpretation is not None  # see `with_noisy_solver`

@@ -27,8 +27,8 @@ def at_times(fn: Callable[[Any, Array], Y], output: Any, t: Any, no_forward_mode
     ts = output.ts
     if ts.ndim != 1:
         raise ValueError(
-            "This is the solution of many members: write `jax.vmap(lambda sol: sol.evaluate(t))(sol)`, which takes "
-            "one after another."
+            "This solution holds many members. Write `jax.vmap(lambda sol: sol.evaluate(t))(sol)` to evaluate each "
+            "of them."
         )
     if not jnp.issubdtype(jnp.result_type(t), jnp.floating) and not jnp.issubdtype(jnp.result_type(t), jnp.integer):
         raise TypeError(f"`t` must be real numbers, but has dtype {jnp.result_type(t)}.")

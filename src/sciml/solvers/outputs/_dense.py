@@ -76,7 +76,7 @@ class DenseOutput(eqx.Module):
             ValueError: If the model has noise.
         """
         if self.by_line:
-            raise ValueError("A solution with noise has no derivative by time; `evaluate` gives its states.")
+            raise ValueError("A solution with noise has no time derivative. `evaluate` returns its states.")
         return at_times(DenseOutput._rate, self, t, self.no_forward_mode)
 
     def _rate(self, t: Array) -> Y:

@@ -93,8 +93,8 @@ def check_alone() -> None:
         ValueError: Always.
     """
     raise ValueError(
-        "Beside `solver_state` a `diffrax.SaveAt` may ask for times (`t0`, `t1`, `ts`), and a solve that goes on for "
-        "no more than these: `steps`, `fn`, `subs` and `dense` solve twice."
+        "With `solver_state=True` or `resume`, a `diffrax.SaveAt` supports only times (`t0`, `t1`, `ts`). Use a "
+        "second solve for `steps`, `fn`, `subs` and `dense`."
     )
 
 
@@ -111,18 +111,18 @@ def plan_continuation(
     stepper = plan.stepper
     if stepper is None:
         raise ValueError(
-            "A solve goes on, or hands out its state (`resume`, `diffrax.SaveAt(solver_state=True)`), in sciml's own "
-            "loops, but diffrax runs this one, for its `solver`, `stepsize_controller` or `saveat`."
+            "`resume` and `diffrax.SaveAt(solver_state=True)` require sciml's own loops, but diffrax runs this solve "
+            "because of its `solver`, `stepsize_controller` or `saveat`."
         )
     if not adjoint.repeats_steps:
         raise ValueError(
-            f"`adjoint={type(adjoint).__name__}()` has steps of its own: a solve that goes on, or hands out its state, "
-            "takes `sciml.adjoints.Checkpointed()`, `Direct()` or `Forward()`."
+            f"`adjoint={type(adjoint).__name__}()` does not support `resume` or `diffrax.SaveAt(solver_state=True)`. "
+            "Use `sciml.adjoints.Checkpointed()`, `Direct()` or `Forward()`."
         )
     if isinstance(stepper, AbstractStochasticStepper) and not fixed_steps and not isinstance(key, BrownianPath):
         raise ValueError(
-            "With steps chosen by the error the noise of a key belongs to the interval of one solve: to go on, give a "
-            "`sciml.BrownianPath` over all of the time as `key`."
+            "With adaptive steps, the noise of a random key only covers the interval of one solve. To resume, pass a "
+            "`sciml.BrownianPath` over the whole interval as `key`."
         )
     return dataclasses.replace(plan, steps=None, count=None, tail=False, equal=plan.equal and not plan.tail)
 
@@ -144,8 +144,8 @@ def resumed(resume: Resume, like: Restart, times: Times, solver: str) -> Restart
     ]
     if kinds[0] != kinds[1] or resume.solver != solver:
         raise ValueError(
-            f"`resume` is from another solve, by {resume.solver}: method, controller, state, events and what is saved "
-            f"have to be those of this one, by {solver}."
+            f"`resume` comes from a different solve (by {resume.solver}). Method, controller, state, events and "
+            f"`saveat` must match this solve (by {solver})."
         )
     checkpoint = resume.kept.checkpoint
     assert checkpoint is not None  # see `Resume`

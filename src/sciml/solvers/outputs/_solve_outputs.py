@@ -53,8 +53,8 @@ class StepTimes(AbstractAdjoint):
             ValueError: Always.
         """
         raise ValueError(
-            "Dense output, and what is saved at every step beside it, are for solves that run in sciml's own loops, "
-            "and diffrax runs this one: take a method such as `diffrax.Tsit5()` or `sciml.solvers.Rodas5P()`."
+            "Dense output, with or without `steps=True`, requires sciml's own loops, but diffrax runs this solve. Use "
+            "a method such as `diffrax.Tsit5()` or `sciml.solvers.Rodas5P()`."
         )
 
     def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
@@ -119,7 +119,7 @@ def solve_and_save(run: Solve, model: Any, y0: PyTree, request: Request) -> Solu
     asked = read(request.saveat)
     if asked.dense and isinstance(model, AbstractReactions | AbstractDelayed | diffrax.AbstractTerm):
         raise ValueError(
-            f"There is no dense output of a `{type(model).__name__}`: give the times as `saveat`, or save "
+            f"Dense output does not support a `{type(model).__name__}`. Pass the times as `saveat`, or save "
             "`diffrax.SaveAt(steps=True)`."
         )
     dtype = time_dtype(check_state(y0))

@@ -230,7 +230,8 @@ def _collocated(
     conditions = jax.eval_shape(at_ends, x[0], x[-1], args).shape
     if conditions != x.shape[1:]:
         raise ValueError(
-            f"`boundary` must return as many numbers as the state has, {x.shape[1]}, but returns {conditions[0]}."
+            f"`boundary` must return one number for each of the {x.shape[1]} state elements, but returns "
+            f"{conditions[0]}."
         )
     constant, x = jax.lax.stop_gradient(((ts, operands, args), x))
     before = jnp.int32(0)
@@ -285,7 +286,7 @@ def _nodes(ts: Any, ys: PyTree[Array], dtype: Any) -> Float[Array, " nodes"]:
     """
     shape = np.shape(ts)
     if len(shape) != 1 or shape[0] < 2:
-        raise ValueError(f"`ts` must be nodes of shape `(nodes,)`, two at least, but have shape {shape}.")
+        raise ValueError(f"`ts` must have shape `(nodes,)` with at least two nodes, but has shape {shape}.")
     for path, x in jax.tree_util.tree_leaves_with_path(ys):
         if x.shape[:1] != shape:
             raise ValueError(
@@ -295,5 +296,5 @@ def _nodes(ts: Any, ys: PyTree[Array], dtype: Any) -> Float[Array, " nodes"]:
     if concrete(ts):
         steps = np.diff(np.asarray(ts, np.float64))
         if not (np.all(steps > 0) or np.all(steps < 0)):
-            raise ValueError("`ts` must strictly ascend, or descend.")
+            raise ValueError("`ts` must be strictly ascending or strictly descending.")
     return jnp.asarray(ts, dtype)

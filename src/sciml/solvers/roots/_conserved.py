@@ -143,7 +143,7 @@ def check_conserved(conserved: Any, y0: Y) -> None:
     if not callable(conserved):
         raise TypeError(
             f"`conserved` must be a function `conserved(y)` that returns an array of conserved quantities, but is "
-            f"{conserved!r:.60}. A sum is `lambda y: y[0] + y[1]`."
+            f"{conserved!r:.60}. For a sum write `lambda y: y[0] + y[1]`."
         )
     check_call(conserved, "conserved(y)", "`conserved`")
     for leaf in jax.tree.leaves(jax.eval_shape(conserved, y0)):

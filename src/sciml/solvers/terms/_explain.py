@@ -23,16 +23,16 @@ def check_callable(model: Any) -> None:
     """
     what = "`model` must be callable as `model(t, y, args)`, but"
     if isinstance(model, diffrax.ODETerm):
-        raise TypeError(f"{what} is diffrax's `ODETerm`: give its `vector_field`.")
+        raise TypeError(f"{what} is diffrax's `ODETerm`. Pass its `vector_field`.")
     if isinstance(model, diffrax.AbstractTerm):
         name = type(model).__name__
-        raise TypeError(f"{what} is diffrax's `{name}`, which `sciml.solve` takes together with a solver of diffrax.")
+        raise TypeError(f"{what} is diffrax's `{name}`, which only `sciml.solve` with a diffrax solver supports.")
     if isinstance(model, AbstractDelayed):
-        raise TypeError(f"{what} is a `sciml.Delayed`, whose rate depends on the past: `sciml.solve` alone takes it.")
+        raise TypeError(f"{what} is a `sciml.Delayed`, whose rate depends on the past; only `sciml.solve` supports it.")
     if isinstance(model, AbstractStochastic | AbstractReactions):
         raise TypeError(
-            f"{what} is {type(model).__name__}, a model with noise: `sciml.solve(model, y0, key=...)` solves it, and "
-            f"its `{'drift' if isinstance(model, AbstractStochastic) else 'rate_equations'}` is a vector field."
+            f"{what} is {type(model).__name__}, a model with noise. Use `sciml.solve(model, y0, key=...)`, or pass its "
+            f"`{'drift' if isinstance(model, AbstractStochastic) else 'rate_equations'}`, which is a vector field."
         )
     if not callable(model):
         raise TypeError(f"{what} is {model!r}.")
@@ -45,7 +45,7 @@ def explain(error: Exception) -> None:
     """Adds to what a model raised while it was traced a note with the line of the user's and a cure."""
     place = _users_line(error)
     where = f", at {place}" if place else ""
-    error.add_note(f"sciml: this was raised by the model or an event, which JAX traces{where}.{_cure(error)}")
+    error.add_note(f"sciml: the model or an event raised this while JAX traced it{where}.{_cure(error)}")
 
 
 def _cure(error: Exception) -> str:
@@ -59,34 +59,33 @@ def _cure(error: Exception) -> str:
 def _cure_of(error: Exception) -> str:
     if isinstance(error, jax.errors.TracerBoolConversionError):
         return (
-            "Python cannot decide by a value that is not known yet (`if`, `while`, `and`, `max`): choose with "
-            "`jnp.where(condition, a, b)`, or with `jax.lax.cond` where one side is slow."
+            "Python control flow (`if`, `while`, `and`, `max`) cannot depend on a traced value. Use "
+            "`jnp.where(condition, a, b)`, or `jax.lax.cond` if one branch is expensive."
         )
     if isinstance(error, jax.errors.TracerArrayConversionError):
-        return "NumPy cannot compute with a value that is not known yet: call the function of `jax.numpy`."
+        return "NumPy cannot compute with a traced value. Use the same function of `jax.numpy`."
     if isinstance(error, jax.errors.ConcretizationTypeError | jax.errors.TracerIntegerConversionError):
         return (
-            "A value that is not known yet is no Python number: leave out `float()`, `int()` and `math`, and compute "
+            "A traced value cannot be converted to a Python number. Remove `float()`, `int()` and `math`, and compute "
             "with `jax.numpy`."
         )
     if isinstance(error, jax.errors.UnexpectedTracerError):
         return (
-            "It closes over a value of a `jax.jit` or `jax.vmap` that has ended, as where dense output is evaluated "
-            "outside of them: give the model what it needs by `args` or as leaves of a module."
+            "It closes over a value of a `jax.jit` or `jax.vmap` that has ended, for example because dense output is "
+            "evaluated outside of it. Pass such values to the model as `args` or as leaves of a module."
         )
     several = isinstance(error, AttributeError) and isinstance(error.obj, tuple | list | dict)
     if several and hasattr(np.ndarray, error.name):
         return (
-            f"A {type(error.obj).__name__} stands where the model takes one array: join the parts of the state with "
+            f"The model uses a {type(error.obj).__name__} as if it were an array. Combine the parts of the state with "
             "`jnp.stack([...])`."
         )
     if isinstance(error, TypeError) and re.search(r"'str'|<class 'str'>|\bstr\b.*valid JAX type", str(error)):
-        return "A text stands where the model computes with a number: `args` of the call holds it, or the model itself."
+        return "The model computes with a string where it needs a number. Check `args` and the fields of the model."
     if isinstance(error, TypeError) and "NoneType" in str(error):
-        return "`args` is None where it is not given: `args=...` of the call is what the model gets."
+        return "`args` is None because it was not given. Pass `args=...` to the call."
     return (
-        "Compute with `jax.numpy` in place of `numpy`, choose with `jnp.where` in place of `if`, and expect `y` with "
-        "the structure of `y0`."
+        "Use `jax.numpy` instead of `numpy`, `jnp.where` instead of `if`, and expect `y` to have the structure of `y0`."
     )
 
 

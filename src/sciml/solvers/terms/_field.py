@@ -283,7 +283,7 @@ def check_like(y: Y, out: PyTree) -> None:
     if expected != got:
         hint = ""
         if jax.tree_util.treedef_is_leaf(expected) and isinstance(out, list | tuple):
-            hint = " Join the components with `jnp.stack([...])`, or give `y0` as a tuple or list like it."
+            hint = " Combine the components with `jnp.stack([...])`, or pass `y0` as a tuple or list of the same form."
         raise ValueError(
             f"The vector field must return the structure of `y0`, {structure_words(y)}, but it returned "
             f"{structure_words(out)}.{first_difference(y, out)}{hint}"
@@ -291,7 +291,7 @@ def check_like(y: Y, out: PyTree) -> None:
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(y), jax.tree.leaves(out)):
         where = jax.tree_util.keystr(path) or "the state"
         if jnp.shape(a) != b.shape:
-            hint = " A batch of states takes `jax.vmap` of the solve." if jnp.ndim(a) > 1 else ""
+            hint = " For a batch of states use `jax.vmap` of the solve." if jnp.ndim(a) > 1 else ""
             raise ValueError(
                 f"The vector field must return the shapes of `y0`: for {where} that is {jnp.shape(a)}, "
                 f"but it returned {b.shape}.{hint}"

@@ -41,8 +41,7 @@ def check_suits(model: Any, y0: Y, many: str = "`jax.vmap` of the solve") -> Non
     if isinstance(model, AbstractSecondOrder) and type(model).__call__ is AbstractSecondOrder.__call__:
         if not isinstance(y0, tuple) or len(y0) != 2:
             raise TypeError(
-                f"`y0` must be a pair `(q, v)` of position and velocity, as `{name}` takes it, but is "
-                f"{structure_words(y0)}."
+                f"`y0` must be a pair `(q, v)` of position and velocity for `{name}`, but is {structure_words(y0)}."
             )
         axes = getattr(_declared(type(model), "acceleration", "q"), "dim_str", None)
         for x in y0 if axes is not None else ():
@@ -55,8 +54,7 @@ def check_suits(model: Any, y0: Y, many: str = "`jax.vmap` of the solve") -> Non
         made = hasattr(model, "start")  # others say themselves how theirs is made
         if isinstance(declared, type) and made and not isinstance(y0, declared):
             raise TypeError(
-                f"`y0` must be a `{declared.__name__}`, as `{name}` takes it and its `start()` makes it, but is "
-                f"{structure_words(y0)}."
+                f"`y0` must be a `{declared.__name__}`, as returned by `{name}.start()`, but is {structure_words(y0)}."
             )
 
 
@@ -71,7 +69,7 @@ def _check_axes(x: Any, axes: str, name: str, y0: Y, many: str) -> None:
     if len(shape) == len(words) and all(not w.isdigit() or int(w) == n for w, n in zip(words, shape)):
         return
     comma = "," if len(words) == 1 else ""
-    batch = f" A batch of states takes {many}." if len(shape) > len(words) else ""
+    batch = f" For a batch of states use {many}." if len(shape) > len(words) else ""
     raise ValueError(f"`y0` must have shape ({', '.join(words)}{comma}), {takes} is {structure_words(y0)}.{batch}")
 
 
@@ -108,7 +106,7 @@ def blaming_state(model: Any, y0: Y) -> Iterator[None]:
             raise _made(
                 type(error) if isinstance(error, TypeError | ValueError) else ValueError,
                 f"`{name}` of `{type(model).__name__}`, of shape {shape}, does not suit `y0`, {structure_words(y0)}: "
-                f"{error} Many values of a parameter take `jax.vmap` of the solve, over a model for each, as "
+                f"{error} For many values of a parameter use `jax.vmap` over models: "
                 f"`jax.vmap(lambda {name}: sciml.solve({type(model).__name__}({name}={name}), y0, ...))`.",
             ) from error
         kind = type(error) if isinstance(error, TypeError | ValueError) else ValueError

@@ -44,8 +44,8 @@ def without_mean(boundary: Boundaries, f: Array, data: Any) -> Array:
         worst = float(jnp.max(jnp.abs(found), initial=0.0))
         if worst > float(jnp.finfo(f.dtype).eps) ** 0.5 * size:
             raise ValueError(
-                f"the data is incompatible: with `Neumann` and `Periodic` sides alone the source and the slopes at the "
-                f"walls must balance, but their mean over the box is {worst:.3g}, with {size:.3g} the largest value. "
-                "Subtract the mean from the right-hand side, or give a value at some side."
+                f"the data is incompatible: with only `Neumann` and `Periodic` sides, the source and the slopes at the "
+                f"walls must balance, but their mean over the box is {worst:.3g} (largest value {size:.3g}). "
+                "Subtract the mean from the right-hand side, or use `Dirichlet` at some side."
             )
     return in_fluid(boundary, f - found)

@@ -261,7 +261,7 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
             if value != 0 or isinstance(value, bool):
                 check_count(value, name, "Multigrid")
         if self.pre + self.post == 0:
-            raise ValueError("`Multigrid` needs at least one sweep: `pre` and `post` are both 0.")
+            raise ValueError("`Multigrid` requires at least one sweep, but `pre` and `post` are both 0.")
 
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> MultigridState:
         """Returns the levels below an operator.

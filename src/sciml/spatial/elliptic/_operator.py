@@ -241,23 +241,24 @@ def _check_boundary(boundary: Boundaries) -> None:
         )
     if not alike(boundary) and set(boundary.location) != {"center"}:
         raise ValueError(
-            f"`EllipticOperator` needs unknowns at centres where cells differ, but they are at {boundary.location}."
+            f"`EllipticOperator` requires unknowns at centres on a non-uniform grid, but they are at "
+            f"{boundary.location}."
         )
     for axis, name in enumerate(boundary.grid.names):
         for side, offset in zip(boundary.sides[axis], boundary.offsets(axis)):
             if not isinstance(side, Periodic | Dirichlet | Neumann | Robin):
                 raise ValueError(
-                    f"along {name}, {type(side).__name__} has no symmetric elliptic operator: give Periodic, "
+                    f"along {name}, {type(side).__name__} does not give a symmetric elliptic operator. Use Periodic, "
                     "Dirichlet, Neumann or Robin."
                 )
             if isinstance(side, Robin) and (callable(side.a) or callable(side.b)):
                 raise ValueError(
-                    f"along {name}, the weights `a` and `b` of Robin are functions, but they belong to the operator: "
-                    "give their values, as `robin.at(t, args)` does."
+                    f"along {name}, the weights `a` and `b` of Robin are functions, but the operator needs numbers. "
+                    "Pass their values with `robin.at(t, args)`."
                 )
             if offset == 0 and not isinstance(side, Periodic):
                 raise ValueError(
-                    f"along {name} unknowns are on a wall, where the operator is not symmetric: put the unknowns at "
+                    f"along {name} unknowns are on a wall, where the operator is not symmetric. Place the unknowns at "
                     "centres, or use `Poisson` and `Helmholtz`."
                 )
 
@@ -270,7 +271,7 @@ def _check_coefficients(boundary: Boundaries, k: Any, c: Array | None) -> None:
         if value is None:
             continue
         if value.ndim and value.shape != shape:
-            raise ValueError(f"`{name}` must be a number or a field of the shape {shape}, but has shape {value.shape}.")
+            raise ValueError(f"`{name}` must be a number or a field of shape {shape}, but has shape {value.shape}.")
         if jnp.iscomplexobj(value):
             raise TypeError(f"`{name}` must be real, but has dtype {value.dtype}.")
 
@@ -321,8 +322,8 @@ def as_elliptic(operator: lx.AbstractLinearOperator) -> EllipticOperator:
         return found
     if shift is not None and not isinstance(found.boundary.grid, Grid):
         raise ValueError(
-            "on an `OrthogonalGrid` an `EllipticOperator` is integrated over cells, and the identity is not: give the "
-            "multiple of the identity as `c` to the operator."
+            "on an `OrthogonalGrid` an `EllipticOperator` is integrated over cells, but the identity is not. Pass the "
+            "multiple of the identity to the operator as `c`."
         )
     scale = jnp.ones((), found.dtype) if scale is None else scale
     k = jax.tree.map(lambda x: jnp.asarray(x, found.dtype) * scale, found.k)
@@ -344,7 +345,9 @@ def _parts(operator: Any) -> tuple[Array | None, Array | None, EllipticOperator 
         shift = s1 if s2 is None else s2 if s1 is None else s1 + s2
         if e1 is None or e2 is None:
             return shift, f1 if e2 is None else f2, e1 if e2 is None else e2
-        raise ValueError("a sum of two elliptic operators is not read: give the sum of their coefficients to one.")
+        raise ValueError(
+            "a sum of two elliptic operators is not supported. Create one operator with the summed coefficients."
+        )
     if isinstance(operator, lx.NegLinearOperator):
         return _times(operator.operator, lambda x: -x)
     if isinstance(operator, lx.MulLinearOperator):

@@ -70,7 +70,7 @@ def separate(boundary: Boundaries, order: int) -> list[Axis]:
     """
     if not alike(boundary):
         what = "on an `OrthogonalGrid`" if boundary.body is None else "with a body within the grid"
-        raise ValueError(f"{what} no fast transform diagonalises the operator. Use `solve_elliptic` or `Multigrid`.")
+        raise ValueError(f"fast transforms do not support an operator {what}. Use `solve_elliptic` or `Multigrid`.")
     found = []
     for axis, (name, cells, h) in enumerate(zip(boundary.grid.names, boundary.grid.shape, boundary.grid.spacing)):
         low, high = boundary.sides[axis]
@@ -82,13 +82,13 @@ def separate(boundary: Boundaries, order: int) -> list[Axis]:
         if key not in _PAIRS:
             ends = f"{type(low).__name__} and {type(high).__name__} at {boundary.location[axis]!r}"
             raise ValueError(
-                f"along {name} the boundary does not separate: no fast transform belongs to {ends}, only to Periodic, "
-                "Dirichlet and Neumann. Use `Multigrid`."
+                f"along {name} fast transforms do not support {ends}, only Periodic, Dirichlet and Neumann. Use "
+                "`Multigrid`."
             )
         if order != 2:
             raise ValueError(
-                f"`order={order}` needs periodic axes, because the Laplacian is not symmetric at walls then, but "
-                f"along {name} there are walls: use `order=2`."
+                f"`order={order}` requires periodic axes, because this Laplacian is not symmetric at walls, but "
+                f"along {name} there are walls. Use `order=2`."
             )
         forward, backward, first = _PAIRS[key]
         phase = (np.arange(boundary.shape[axis]) + first) * np.pi / cells
@@ -177,7 +177,7 @@ class FastTransform(lx.AbstractLinearSolver[EllipticOperator]):
             for value in values if isinstance(values, tuple) else (values,):
                 if value is not None and value.ndim:
                     raise ValueError(
-                        f"`FastTransform` needs coefficients that are numbers, but `{name}` is a field of shape "
+                        f"`FastTransform` requires coefficients that are numbers, but `{name}` is a field of shape "
                         f"{value.shape}. Use `Multigrid`."
                     )
         separate(elliptic.boundary, 2)
@@ -342,7 +342,7 @@ class Helmholtz(eqx.Module):
         self.constant = parameter(constant)
         if self.constant.ndim:
             raise ValueError(
-                f"`Helmholtz(constant=...)` must be a number, but has shape {self.constant.shape}: for a field use "
+                f"`Helmholtz(constant=...)` must be a number, but has shape {self.constant.shape}. For a field use "
                 "`EllipticOperator` and `Multigrid`."
             )
 

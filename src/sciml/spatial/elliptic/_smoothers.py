@@ -175,7 +175,7 @@ class ChebyshevSmoother(AbstractSmoother):
     def __check_init__(self):
         check_count(self.degree, "degree", "ChebyshevSmoother")
         if not 0 < self.lowest < 1:
-            raise ValueError(f"`ChebyshevSmoother(lowest=...)` must lie between 0 and 1, but is {self.lowest}.")
+            raise ValueError(f"`ChebyshevSmoother(lowest=...)` must be between 0 and 1, but is {self.lowest}.")
 
     def prepare(self, operator: AbstractCouplings) -> tuple[Array, Array]:
         """Returns the diagonal and its reciprocal."""
@@ -228,7 +228,7 @@ class Lines(AbstractSmoother):
         if not all(0 <= axis < operator.ndim for axis in axes) or not axes:
             raise ValueError(f"`Lines(axes=...)` must be among the {operator.ndim} axes of the grid, but is {axes}.")
         if operator.ndim == 1:
-            raise ValueError("`Lines` needs a grid of two or three axes; a grid of one axis is a single line.")
+            raise ValueError("`Lines` requires a grid of two or three axes; a grid of one axis is a single line.")
         return axes
 
     def prepare(self, operator: AbstractCouplings) -> tuple[LineFactors, ...]:

@@ -111,7 +111,7 @@ def solve_elliptic(
     if f.shape[f.ndim - len(shape) :] != shape:
         raise ValueError(f"`f` must end with the axes {shape} of {operator.boundary.grid}, but has shape {f.shape}.")
     if jnp.finfo(f.dtype).dtype != operator.dtype:
-        raise TypeError(f"`f` has dtype {f.dtype}, but the operator has {operator.dtype}: give both the same.")
+        raise TypeError(f"`f` must have the dtype of the operator, {operator.dtype}, but has {f.dtype}.")
     source = operator.source(t=t, args=args).astype(f.dtype)
     if alike(operator.boundary):
         right = f + jnp.broadcast_to(source, f.shape)
@@ -145,17 +145,17 @@ def _raise_if_nan(
     if not np.any(failed & given):
         why = "The right-hand side, or a value at a wall, is NaN or infinite."
     elif bad := [name for name, x in (("k", operator.k), ("c", operator.c)) if not _nowhere_negative(x)]:
-        why = f"The coefficient `{bad[0]}` is negative or NaN in places: it must be positive, or zero, everywhere."
+        why = f"The coefficient `{bad[0]}` must be positive or zero everywhere, but is negative or NaN in places."
     elif np.any(codes == Status.stagnated):
         why = (
-            f"{type(solver).__name__} did not meet its tolerance, and the residual no longer falls: rounding allows no "
-            "smaller one. Leave out `rtol`, which accepts what rounding allows, loosen it, or compute in float64."
+            f"{type(solver).__name__} did not meet its tolerance, and rounding prevents a smaller residual. Loosen "
+            "`rtol` or leave it out (the default is what rounding allows), or compute in float64."
         )
     else:
         limit = getattr(solver, "max_steps", None)
         within = "" if limit is None else f" within max_steps={limit}"
         why = (
-            f"{type(solver).__name__} did not converge{within}. Give a solver more steps or a looser tolerance, as in "
+            f"{type(solver).__name__} did not converge{within}. Allow more steps or loosen the tolerance, as in "
             "`solver=Multigrid(max_steps=1000)` or `solver=Multigrid(rtol=1e-4)`."
         )
     raise SolveError(f"`solve_elliptic` found no solution{of}. {why}", codes)

@@ -97,7 +97,7 @@ def _at_one_face(volumes: Any, law: AbstractConservationLaw, components: tuple[i
         NotForKernelsError: If it has none.
     """
     if not isinstance(volumes.grid, Grid):
-        raise NotForKernelsError("cells of the grid differ, and the kernel takes a `Grid`")
+        raise NotForKernelsError("the grid is not uniform, and the kernel requires a `Grid`")
     alone = eqx.tree_at(lambda x: x.volumes.sides, law, _NoSides())
     leaves, static = eqx.partition(alone, eqx.is_array)
     flat, structure = jax.tree.flatten(leaves)
@@ -112,7 +112,7 @@ def _at_one_face(volumes: Any, law: AbstractConservationLaw, components: tuple[i
         one = whole(arrays)
         found, left, right, *seen = one.volumes.through(one, _AtOneFace(one, cells, axis), axis)
         if any(x is not None for x in (*seen, one.within(left, right, axis))):
-            raise NotForKernelsError("a term balances its flux, as a bed that is not level does")
+            raise NotForKernelsError("a term balances its flux, such as a varying bed")
         return found
 
     width, spacing = volumes.reconstruction.radius, volumes.grid.spacing
@@ -120,7 +120,9 @@ def _at_one_face(volumes: Any, law: AbstractConservationLaw, components: tuple[i
         used = _used(primitive, flux, flat, components, dtype, width, len(spacing))
     except (TypeError, ValueError) as error:  # whatever its functions say of shapes
         said = str(error).splitlines()[0]
-        raise NotForKernelsError(f"it does not take one cell alone, as where a parameter varies: {said}") from error
+        raise NotForKernelsError(
+            f"it does not support a single cell, for example a varying parameter: {said}"
+        ) from error
 
     def filled(operands: Sequence[Any]) -> list[Any]:
         """All leaves; what is not used is anything of its shape."""
@@ -278,15 +280,14 @@ class FiniteVolumes(eqx.Module):
         width = self.reconstruction.radius
         if not isinstance(self.grid, Grid) and (width > 2 or self.reconstruction.correction):
             raise ValueError(
-                f"`{type(self.reconstruction).__name__}` needs a `Grid`, whose cells are all alike: on an "
-                "`OrthogonalGrid` take `Muscl()` or `Constant()`."
+                f"`{type(self.reconstruction).__name__}` requires a uniform `Grid`. On an `OrthogonalGrid` use "
+                "`Muscl()` or `Constant()`."
             )
         for name, n in zip(self.grid.names, self.grid.shape):
             if n < width:
                 raise ValueError(
-                    f"`{type(self.reconstruction).__name__}` reads {width} cells at either side of a face, but the "
-                    f"grid "
-                    f"has {n} along {name}: refine it or take another reconstruction."
+                    f"`{type(self.reconstruction).__name__}` reads {width} cells on either side of a face, but the "
+                    f"grid has {n} along {name}. Refine the grid or use another reconstruction."
                 )
 
     def with_kernel(
@@ -328,10 +329,10 @@ class FiniteVolumes(eqx.Module):
             ValueError: If the state has the wrong shape.
         """
         if y.shape[-self.grid.ndim :] != self.sides.shape:
-            whose = " of" if self.sides.shape == self.grid.shape else ", those of a device's block of"
+            whose = " of" if self.sides.shape == self.grid.shape else " (a device's block) of"
             raise ValueError(
                 f"the state must end with the axes {self.sides.shape}{whose} {self.grid}, but has shape {y.shape}. The "
-                "grid's axes come last, the components in front of them."
+                "components come first, the grid's axes last."
             )
         return self._rates(law, t, y, args) if self.chosen is None else rates_by_kernel(self, law, t, y, args)
 
@@ -358,9 +359,9 @@ class FiniteVolumes(eqx.Module):
         turning, pressing = grid.system.turning, law.pressing(w) if grid.system.radial else None
         if pressing is None or (turning is not None and turning < grid.ndim):
             raise ValueError(
-                f"in {type(grid.system).__name__} coordinates `{type(law).__name__}` has components that turn with the "
-                "axes: finite volumes take laws of one component there, and `Euler` where nothing depends on an angle, "
-                "in `Axisymmetric`, in `Spherical` and in `Polar` coordinates of one axis."
+                f"in {type(grid.system).__name__} coordinates the components of `{type(law).__name__}` rotate with the "
+                "axes. Finite volumes there support laws of one component, and `Euler` if nothing depends on an angle: "
+                "in `Axisymmetric`, and in `Spherical` and `Polar` coordinates of one axis."
             )
         areas = _metric.areas(grid, 0)[0]
         factors = _metric.combined({0: np.diff(areas)}, self._beside(0))

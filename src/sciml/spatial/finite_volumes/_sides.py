@@ -219,8 +219,8 @@ class NoSlipWall(AbstractSide):
             if concrete(self.velocity) and np.any(np.asarray(self.velocity)[axis] != 0):
                 name = law.volumes.grid.names[axis]
                 raise ValueError(
-                    f"`NoSlipWall(velocity=...)` must be zero along {name}, which is across the wall, but is "
-                    f"{self.velocity}. `MovingWall` is a piston."
+                    f"`NoSlipWall(velocity=...)` must be zero along {name}, normal to the wall, but is "
+                    f"{self.velocity}. For a piston use `MovingWall`."
                 )
             velocity = _along_side(self.velocity, "NoSlipWall(velocity=...)", 1, layers, at)
         if self.temperature is not None:
@@ -420,7 +420,7 @@ def _along_side(value: Any, name: str, lead: int, layers: Array, at: int) -> Arr
         return given.reshape(given.shape + (1,) * (layers.ndim - max(lead, 1)))
     if given.ndim != layers.ndim - 1:
         raise ValueError(
-            f"`{name}` must have {lead} or {layers.ndim - 1} axes, its components and perhaps those along the side, "
+            f"`{name}` must have {lead} or {layers.ndim - 1} axes, for its components and optionally along the side, "
             f"but has shape {given.shape}."
         )
     return jnp.expand_dims(given, at)
@@ -437,7 +437,7 @@ def as_sides(grid: AbstractGrid, boundary: Any) -> AbstractSides:
     if not isinstance(boundary, AbstractSides):
         return Sides(grid, boundary)
     if boundary.grid != grid:
-        raise ValueError(f"`boundary` is that of another grid, {boundary.grid}, than {grid}.")
+        raise ValueError(f"`boundary` belongs to the grid {boundary.grid}, but must belong to {grid}.")
     return boundary
 
 

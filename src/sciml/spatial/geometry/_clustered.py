@@ -35,7 +35,7 @@ def stretched_faces(
     faces = np.asarray(mapping(np.arange(n + 1) / n), np.float64)
     if faces.shape != (n + 1,) or not np.all(np.diff(faces) > 0):
         raise ValueError(
-            f"`stretched_faces(mapping=...)` must grow over [0, 1], and keep the shape, but gives {faces}."
+            f"`stretched_faces(mapping=...)` must increase over [0, 1] and keep the shape, but returns {faces}."
         )
     return tuple(faces.tolist())
 
@@ -74,11 +74,11 @@ def clustered_faces(
         ```
     """
     if not lower < upper:
-        raise ValueError(f"`clustered_faces` needs lower < upper, but they are {lower} and {upper}.")
+        raise ValueError(f"`clustered_faces` requires lower < upper, but they are {lower} and {upper}.")
     if not strength > 0:
         raise ValueError(f"`clustered_faces(strength=...)` must be positive, but is {strength}.")
     if not 0 <= towards <= 1:
-        raise ValueError(f"`clustered_faces(towards=...)` must lie from 0 to 1, but is {towards}.")
+        raise ValueError(f"`clustered_faces(towards=...)` must be from 0 to 1, but is {towards}.")
     start, end = np.tanh(strength * towards), np.tanh(strength * (1 - towards))
 
     def mapping(s: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " faces"]:

@@ -75,8 +75,8 @@ class Immersed(eqx.Module):
             raise TypeError(f"`Immersed(condition=...)` must be Dirichlet, Neumann or Robin, but is {condition!r}.")
         if any(callable(x) for x in jax.tree.leaves(condition, is_leaf=callable)):
             raise TypeError(
-                "`Immersed(condition=...)` must have numbers or arrays as its values, not functions of time: give the "
-                "values of one time, as `condition.at(t, args)` does."
+                "`Immersed(condition=...)` must have numbers or arrays as values, not functions of time. Pass the "
+                "values at one time with `condition.at(t, args)`."
             )
         body = jnp.asarray(body)
         if body.dtype == bool:
@@ -84,7 +84,7 @@ class Immersed(eqx.Module):
         elif jnp.issubdtype(body.dtype, jnp.floating):
             self.levels = body
         else:
-            raise TypeError(f"`Immersed(body=...)` must hold truth values or real numbers, but has dtype {body.dtype}.")
+            raise TypeError(f"`Immersed(body=...)` must contain booleans or real numbers, but has dtype {body.dtype}.")
         self.condition = condition
         if concrete(self.levels) and not np.any(np.asarray(self.levels) > 0):
             raise ValueError("`Immersed(body=...)` leaves no cell outside of the body.")

@@ -63,7 +63,9 @@ class OrthogonalGrid(AbstractGrid):
         if not isinstance(system, AbstractCoordinates):
             raise TypeError(f"`OrthogonalGrid(system=...)` must be coordinates such as `Polar()`, but is {system!r}.")
         if any(np.ndim(x) == 0 for x in faces):
-            raise ValueError("`OrthogonalGrid(faces=...)` must hold the faces along each axis: write [faces] for one.")
+            raise ValueError(
+                "`OrthogonalGrid(faces=...)` must contain the faces along each axis. Write [faces] for one axis."
+            )
         if not 1 <= len(faces) <= system.most_axes:
             raise ValueError(
                 f"`OrthogonalGrid(faces=...)` in {type(system).__name__} coordinates must have one to "
@@ -75,7 +77,7 @@ class OrthogonalGrid(AbstractGrid):
             raise ValueError(f"along r the faces must not be negative, but begin at {self.faces[0][0]}.")
         if self.turns and self.on_axis and self.shape[1] % 2:
             raise ValueError(
-                f"around the axis r = 0 the number of angles must be even, so that each cell has one opposite, but is "
+                f"around the axis r = 0 the number of angles must be even, so that each cell has an opposite, but is "
                 f"{self.shape[1]}."
             )
 
@@ -126,8 +128,8 @@ class OrthogonalGrid(AbstractGrid):
             TypeError: Always.
         """
         raise TypeError(
-            "this needs a `Grid`, whose cells are all alike: the cells of an `OrthogonalGrid` differ. Of operators "
-            "`Laplacian`, `VariableLaplacian`, `Gradient`, `Divergence` and `EllipticOperator` take it, of order 2."
+            "this requires a uniform `Grid`, not an `OrthogonalGrid`. The operators `Laplacian`, `VariableLaplacian`, "
+            "`Gradient`, `Divergence` and `EllipticOperator` of order 2 support it."
         )
 
     def widths(self, axis: int) -> Float[np.ndarray, " cells"]:
@@ -160,8 +162,8 @@ class OrthogonalGrid(AbstractGrid):
         names = self.locations(at)
         if set(names) != {"center"} and not isinstance(self.system, Cartesian):
             raise ValueError(
-                f"an `OrthogonalGrid` in {type(self.system).__name__} coordinates knows the volumes of its cells "
-                f"alone, but `at` is {at!r}."
+                f"an `OrthogonalGrid` in {type(self.system).__name__} coordinates only supports volumes at cell "
+                f"centres, but `at` is {at!r}."
             )
         product = jnp.ones((1,) * self.ndim, jnp.result_type(float))
         for axis, faces in enumerate(self.faces):
@@ -203,5 +205,5 @@ def _around_faces(widths: np.ndarray, location: str) -> np.ndarray:
 def _rising(faces: Any, name: str) -> tuple[float, ...]:
     found = np.asarray(faces, np.float64)
     if found.ndim != 1 or len(found) < 2 or not np.all(np.isfinite(found)) or not np.all(np.diff(found) > 0):
-        raise ValueError(f"the faces along {name} must be at least two finite numbers that rise, but are {faces!r}.")
+        raise ValueError(f"the faces along {name} must be at least two finite ascending numbers, but are {faces!r}.")
     return tuple(found.tolist())

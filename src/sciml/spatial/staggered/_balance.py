@@ -73,9 +73,9 @@ def _check(velocity: Any, sides: list[_Side]) -> None:
     if not _holds(net, gross, _precision(sides)):
         enters, leaves = (gross - net) / 2, (gross + net) / 2
         raise ValueError(
-            f"`boundary`: {enters:.6g} enters the box per time and {leaves:.6g} leaves it, and a flow that cannot be "
-            "compressed needs the same. Make one side a `PressureOutlet()`, or scale the velocities given at the "
-            "sides, summed over faces, until they balance."
+            f"`boundary`: {enters:.6g} enters the box per unit of time and {leaves:.6g} leaves it, but an "
+            "incompressible flow requires equal rates. Make one side a `PressureOutlet()`, or scale the velocities at "
+            "the sides so that their sums over faces balance."
         )
 
 

@@ -112,8 +112,8 @@ class NoSlip(AbstractFlowSide):
             return Dirichlet(value)
         if callable(value) or (concrete(value) and np.any(np.asarray(value) != 0)):
             raise ValueError(
-                "`NoSlip(velocity=...)` moves along itself, so that its value across the side must be 0.0, but "
-                f"it is {value!r}. Where fluid enters, take `VelocityInlet`."
+                "the component of `NoSlip(velocity=...)` normal to the side must be 0.0, but "
+                f"is {value!r}. For inflow use `VelocityInlet`."
             )
         if not concrete(value):  # what cannot be refused here is NaN
             return Dirichlet(jnp.where(value == 0, 0.0, jnp.nan))
@@ -243,7 +243,7 @@ def component_of(values: tuple[SideValue, ...], component: int, name: str) -> Si
     """
     if component >= len(values):
         raise ValueError(
-            f"`{name}(velocity=...)` must have one value for each axis of the grid, but has {len(values)}: none for "
+            f"`{name}(velocity=...)` must have one value for each axis of the grid, but has {len(values)} and none for "
             f"the component along {'xyz'[component]}."
         )
     return values[component]

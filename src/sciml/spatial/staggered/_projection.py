@@ -37,8 +37,8 @@ def separate_stretched(boundary: Boundaries) -> list[Axis]:
         kinds = tuple(type(side) for side in boundary.sides[axis])
         if any(kind not in (Periodic, Dirichlet, Neumann) for kind in kinds):
             raise ValueError(
-                f"along {name} the pressure has sides {kinds[0].__name__} and {kinds[1].__name__}, but on a stretched "
-                "grid it needs Periodic, Dirichlet or Neumann ones."
+                f"along {name} the pressure has sides {kinds[0].__name__} and {kinds[1].__name__}, but a stretched "
+                "grid requires Periodic, Dirichlet or Neumann sides."
             )
         widths = _metric.widths_of(boundary.grid, axis)
         gaps = _metric.steps(boundary.grid, axis, boundary.periodic[axis])

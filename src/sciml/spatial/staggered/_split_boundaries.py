@@ -79,8 +79,9 @@ class SplitBoundaries(eqx.Module):
                 fits = [k for k in range(1, devices) if n * devices % k == 0 and n * devices // k > width]
                 most = max(fits, default=1)
                 raise ValueError(
-                    f"{width} ghost layers of a flow need blocks of at least {width + 1} cells, but along "
-                    f"{self.grid.names[axis]} {devices} devices hold {n} each: take at most {most} along this axis."
+                    f"{width} ghost layers of a flow require blocks of at least {width + 1} cells, but along "
+                    f"{self.grid.names[axis]} {devices} devices hold {n} each. Use at most {most} devices along this "
+                    "axis."
                 )
 
     def part(self, x: Array) -> Array:
@@ -132,7 +133,7 @@ class SplitBoundaries(eqx.Module):
         if u.shape[-self.grid.ndim :] != self.shape:
             raise ValueError(
                 f"a block must end with the axes {self.shape} of {self.grid} at {self.location}, but has shape "
-                f"{u.shape}. Give `Domain.run` what `model.to_blocks` makes of it."
+                f"{u.shape}. Convert it with `model.to_blocks` before `Domain.run`."
             )
 
     def _along(self, x: Array, axis: int, at: int) -> Array:

@@ -79,12 +79,12 @@ class StaggeredVelocity(eqx.Module):
     def __init__(self, grid: AbstractGrid, boundary: Any, blocks: AbstractBlocks | None = None):
         if grid.ndim == 1:
             raise ValueError(
-                "a flow that cannot be compressed needs a grid of two or three axes: along one alone it is uniform."
+                "an incompressible flow requires a grid of two or three axes; along a single axis it is uniform."
             )
         if isinstance(grid, OrthogonalGrid) and not isinstance(grid.system, Cartesian):
             raise ValueError(
-                f"a flow that cannot be compressed needs Cartesian coordinates, but the grid has "
-                f"{type(grid.system).__name__} ones."
+                f"an incompressible flow requires Cartesian coordinates, but the grid has "
+                f"{type(grid.system).__name__} coordinates."
             )
         known = (
             "Periodic(), NoSlip(), FreeSlip(), VelocityInlet(velocity), PressureOutlet() or another AbstractFlowSide"
@@ -320,7 +320,7 @@ def _rate_of(boundary: Any, t: RealScalarLike | None, args: Args, dtype: Any) ->
         if not callable(value):
             return jnp.zeros((), dtype)
         if t is None:
-            raise ValueError("a velocity at a side is a function of time, but no `t` was given: call with `t=...`.")
+            raise ValueError("a velocity at a side is a function of time, but no `t` was given. Call with `t=...`.")
         now = jnp.asarray(t, dtype)
         at = ft.partial(lambda value, t: jnp.asarray(value(t, args), dtype), value)
         return jax.jvp(at, (now,), (jnp.ones_like(now),))[1]

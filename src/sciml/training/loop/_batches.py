@@ -1,4 +1,4 @@
-"""Where batches come from: which batch a step gets is a function of the key and of the step's number alone."""
+"""Batches for training: the batch of a step depends only on the key and on the number of the step."""
 
 import abc
 import json
@@ -19,7 +19,7 @@ class Drawn(NamedTuple):
 
     Attributes:
         batch: Arrays.
-        place: What a loader needs to go on after this batch; None where the number of the step says it.
+        place: The state that a loader needs to continue after this batch; None if the number of the step is enough.
         epoch: Into which pass over the data it falls, from 0.
     """
 
@@ -35,7 +35,7 @@ class AbstractBatches(abc.ABC):
     """Whether all batches are one and the same."""
 
     sample: Callable | None = None
-    """What makes a batch within the compiled step, where it is made there."""
+    """Creates a batch within the compiled step, if batches are created there."""
 
     @property
     @abc.abstractmethod
@@ -48,7 +48,7 @@ class AbstractBatches(abc.ABC):
 
         Args:
             step: The number of the first one, from 0.
-            place: What the last batch before it came with.
+            place: The place that came with the last batch before it.
         """
 
     @abc.abstractmethod
@@ -102,7 +102,7 @@ class RowBatches(AbstractBatches):
 
     @property
     def epoch_steps(self) -> float | None:
-        """The number of rows over that of a batch; need not be whole."""
+        """The number of rows divided by the batch size; it need not be an integer."""
         return self._rows / self._size
 
     def rows(self, step: int) -> np.ndarray:
@@ -168,7 +168,7 @@ class LoadedBatches(AbstractBatches):
     loader what was used is drawn again and thrown away.
 
     Args:
-        loader: What can be iterated, once for each epoch, or once if it is an iterator.
+        loader: An iterable, iterated once for each epoch, or only once if it is an iterator.
         epochs: How many passes to make at most, or None.
     """
 
@@ -213,7 +213,7 @@ class LoadedBatches(AbstractBatches):
             try:
                 self._example = next(iterator)
             except StopIteration:
-                raise ValueError("`train`: `data` is a loader that gives no batch.") from None
+                raise ValueError("`train`: `data` is a loader without any batch.") from None
             if state is not None:
                 iterator.set_state(state)
             elif iterator is self._loader:
@@ -264,7 +264,7 @@ def _is_array(x: Any) -> bool:
 
 
 def is_loader(data: Any) -> bool:
-    """Whether something gives batches when it is iterated over, and is no PyTree."""
+    """Whether something yields batches when it is iterated over, and is not a PyTree."""
     plain = isinstance(data, dict | list | tuple | str | bytes) or _is_array(data) or callable(data)
     return hasattr(data, "__iter__") and not plain
 
@@ -278,8 +278,8 @@ def batches_of(data: Any, batch_size: int | None, epochs: int | None, key: Key, 
     """
     if (callable(data) or is_loader(data)) and batch_size is not None:
         raise ValueError(
-            "`train`: `batch_size` cuts batches from arrays; a loader or a function that makes batches has its own "
-            "size. Leave it out."
+            "`train`: `batch_size` only applies to arrays; a loader or a function that returns batches sets its own "
+            "size. Leave `batch_size` out."
         )
     if callable(data):
         return SampledBatches(data)
@@ -289,8 +289,8 @@ def batches_of(data: Any, batch_size: int | None, epochs: int | None, key: Key, 
     if not all(map(_is_array, leaves)):
         kinds = sorted({type(x).__name__ for x in leaves if not _is_array(x)})
         raise TypeError(
-            "`train`: `data` must be a PyTree of arrays, a function `data(key)` that makes a batch, or something to "
-            f"iterate over that gives batches, but it holds {', '.join(kinds)}."
+            "`train`: `data` must be a PyTree of arrays, a function `data(key)` that returns a batch, or an iterable "
+            f"of batches, but it contains {', '.join(kinds)}."
         )
     if not leaves:
         return WholeBatch(data)
@@ -302,8 +302,8 @@ def batches_of(data: Any, batch_size: int | None, epochs: int | None, key: Key, 
     if len(firsts) > 1 or None in firsts:
         shown = ", ".join(f"{jax.tree_util.keystr(path) or 'data'}: {shape}" for path, shape in shapes.items())
         raise ValueError(
-            "`train`: the first axis of every array in `data` counts the examples and must have the same length, but "
-            f"the shapes are {shown}. Let `loss` close over arrays that all examples share."
+            "`train`: the first axis of every array in `data` runs over examples and must have the same length, but "
+            f"the shapes are {shown}. Arrays that all examples share belong in the closure of `loss`."
         )
     if whole:
         return WholeBatch(data)
@@ -313,7 +313,7 @@ def batches_of(data: Any, batch_size: int | None, epochs: int | None, key: Key, 
         what = f"`data` has {rows} rows" if batch_size is None else f"`batch_size` is {batch_size}"
         raise ValueError(
             f"`train`: {what}, which {parts} groups of devices cannot share equally. "
-            f"Give `batch_size` a multiple of {parts}."
+            f"Use a `batch_size` that is a multiple of {parts}."
         )
     if batch_size is None:
         return WholeBatch(data)
@@ -330,6 +330,6 @@ def steps_in(epochs: int, source: AbstractBatches) -> int | None:
     """
     if source.epoch_steps is None:
         if source.sample is not None:
-            raise ValueError("`train`: batches that a function makes have no epochs; give `steps`.")
+            raise ValueError("`train`: `epochs` does not apply to batches from a function. Pass `steps`.")
         return None
     return math.ceil(epochs * source.epoch_steps)

@@ -22,12 +22,12 @@ from ._validation import Best
 
 
 class Saved(NamedTuple):
-    """Where a training goes on.
+    """The point from which a training resumes.
 
     Attributes:
         state: The state of the steps.
         best: The best weights so far.
-        place: What the last batch came with.
+        place: The place that came with the last batch.
     """
 
     state: StepState
@@ -39,10 +39,10 @@ class Checkpoints:
     """Writes and reads the checkpoints of one training, of which the last two are kept.
 
     Args:
-        store: Where they go.
+        store: The store that holds them.
         every: Seconds between two of them.
         resume: Whether to go on with what the store holds.
-        depends_on: What two trainings have in common that give the same numbers, by name.
+        depends_on: The inputs, by name, that two trainings share if their results are identical.
         program: The program of a step, a part of the fingerprint.
 
     Raises:
@@ -63,11 +63,11 @@ class Checkpoints:
         return time.monotonic() - self._last >= self._every
 
     def kept(self) -> str:
-        """Returns a message on the checkpoints of a training that is interrupted; empty if there are none."""
+        """Returns a message about the checkpoints of an interrupted training; empty if there are none."""
         numbers = self._store.numbers()
         if not numbers:
             return ""
-        return f"`train`: {self._store} has a checkpoint after {numbers[-1]} steps; the same call goes on from there."
+        return f"`train`: {self._store} has a checkpoint after {numbers[-1]} steps; the same call resumes from there."
 
     def write(self, saved: Saved, history: HistoryWriter) -> None:
         """Writes a checkpoint after the steps so far."""
@@ -138,7 +138,7 @@ class Checkpoints:
 
         found = self._store.get(number, dict.fromkeys(("origin", "rows", "notes"), object()))
         if not np.array_equal(found["origin"], self._origin):
-            raise StoreError(f"Checkpoint {number} in {self._store} is of another training. Give another path.")
+            raise StoreError(f"Checkpoint {number} in {self._store} belongs to another training. Use another path.")
         notes = json.loads(np.asarray(found["notes"]).tobytes().decode())
         best = Best(stale=notes["stale"])
         wanted = {"state": like} | ({} if notes["best"] is None else {"best": like_best})

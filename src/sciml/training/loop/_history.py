@@ -1,4 +1,4 @@
-"""What a training went through: a row for every step, and one for every check."""
+"""The history of a training: a row for every step, and one for every check."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ class TrainingHistory(eqx.Module):
     Attributes:
         loss: The loss where each step began, shape `(steps,)`.
         gradient_norm: The norm of its gradient by the free variables, shape `(steps,)`.
-        metrics: What else the loss returned, by name, each of shape `(steps,)`.
+        metrics: The other values that the loss returned, by name, each of shape `(steps,)`.
         checked_steps: The number of steps after which the model was checked, shape `(checks,)`.
         validation: The validation loss there, shape `(checks,)`; NaN where there is nothing to validate on.
         skipped: The numbers of steps, from 0, that changed nothing because of NaN or infinity.
@@ -46,8 +46,8 @@ class HistoryWriter:
     """Collects what steps report, which may still be computed.
 
     Args:
-        metrics: The names of what the loss returns beside itself.
-        parts: What `StepReport.finite` speaks of, in words.
+        metrics: The names of the values that the loss returns in addition to the loss.
+        parts: The parts that `StepReport.finite` refers to, in words.
     """
 
     def __init__(self, metrics: tuple[str, ...], parts: tuple[str, ...]):
@@ -118,7 +118,7 @@ class HistoryWriter:
         return self._rows[0]
 
     def notes(self) -> dict[str, Any]:
-        """Returns what a checkpoint holds of it beside the rows, for JSON."""
+        """Returns the part of it that a checkpoint stores in addition to the rows, for JSON."""
         return {"checks": self._checks, "skipped": self._skipped, "culprits": self._culprits}
 
     def restore(self, rows: np.ndarray, notes: dict[str, Any]) -> None:

@@ -105,7 +105,7 @@ class TensorBoardLog:
 
 
 class _TensorBoard:
-    """What is needed of the package `tensorboard`, which writes events without TensorFlow."""
+    """The parts of the package `tensorboard` that are needed; it writes events without TensorFlow."""
 
     def __init__(self) -> None:
         self.Event = importlib.import_module("tensorboard.compat.proto.event_pb2").Event
@@ -117,4 +117,4 @@ def _tensorboard() -> Any:
     try:
         return _TensorBoard()
     except ImportError as error:
-        raise ImportError("`TensorBoardLog` needs tensorboard: `pip install tensorboard`.") from error
+        raise ImportError("`TensorBoardLog` requires tensorboard: `pip install tensorboard`.") from error

@@ -1,4 +1,4 @@
-"""Where batches and weights lie: batches over the first axis of a mesh, weights where the user put them."""
+"""Placement of batches and weights: batches over the first axis of a mesh, weights as the user placed them."""
 
 from typing import Any, NamedTuple
 
@@ -62,7 +62,7 @@ class MeshPlacement(NamedTuple):
         return jax.tree.map(lambda x: jax.device_put(x, self.sharding_of(x)) if _is_array(x) else x, tree)
 
     def returned(self, tree: PyTree, given: PyTree) -> PyTree:
-        """Returns a model whose arrays lie as those of the given one did: on the mesh, or on one device."""
+        """Returns a model whose arrays have the placement of the given model: on the mesh, or on one device."""
         if self.mesh is None:
             return tree
 
@@ -107,7 +107,7 @@ def _same(one: Any, other: Mesh) -> bool:
 
 
 def placement_of(mesh: Any, model: PyTree, data: PyTree = None) -> MeshPlacement:
-    """Returns the devices of a training: the mesh given, that of `jax.set_mesh`, or that over which arrays are cut.
+    """Returns the devices of a training: the given mesh, the mesh of `jax.set_mesh`, or the mesh of sharded arrays.
 
     Its axes become automatic ones: weights and batches are placed from outside, so that the loss need not know of it.
 
@@ -117,7 +117,7 @@ def placement_of(mesh: Any, model: PyTree, data: PyTree = None) -> MeshPlacement
         data: Arrays, or None.
 
     Raises:
-        TypeError: If `mesh` is no mesh.
+        TypeError: If `mesh` is not a mesh.
         ValueError: If the weights are on another mesh, or the mesh spans processes.
     """
     if mesh is not None and not isinstance(mesh, Mesh):
@@ -134,14 +134,14 @@ def placement_of(mesh: Any, model: PyTree, data: PyTree = None) -> MeshPlacement
         return MeshPlacement()
     if mesh.is_multi_process:
         raise ValueError(
-            "`train`: `mesh` spans several processes, but a training runs within one: give a mesh of "
+            "`train`: `mesh` spans several processes, but a training runs in one process. Pass a mesh of "
             "`jax.local_devices()`."
         )
     other = [m for m in meshes if not _same(m, mesh)]
     if other:
         raise ValueError(
-            f"`train`: `mesh` is {dict(mesh.shape)}, but a weight of the model lies on another one, "
-            f"{dict(other[0].shape)}. Shard the weights over the axes of the mesh that `train` is given."
+            f"`train`: `mesh` is {dict(mesh.shape)}, but a weight of the model is on another mesh, "
+            f"{dict(other[0].shape)}. Shard the weights over the axes of `mesh`."
         )
     if any(kind == AxisType.Explicit for kind in mesh.axis_types):
         mesh = Mesh(mesh.devices, mesh.axis_names)

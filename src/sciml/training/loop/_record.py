@@ -1,4 +1,4 @@
-"""What a callback is called with."""
+"""The argument of a callback."""
 
 import dataclasses
 from collections.abc import Callable

@@ -33,10 +33,10 @@ def prefetched(
     """Gives the batches from a step on, on their devices.
 
     Args:
-        source: Where they come from.
+        source: The source of the batches.
         step: The number of the first.
-        place: Where a loader goes on.
-        placement: Where they belong.
+        place: The place from which a loader continues.
+        placement: The placement of the batches.
         count: How many will be taken at most, so that a loader is asked for no more; None where nobody knows.
     """
     if source.constant:
@@ -102,7 +102,7 @@ class TrainingPlan(NamedTuple):
         steps: How many to take in all; None to go on until the loader ends.
         check_every: Steps between two checks.
         patience: How many validations in a row may bring nothing better, or None.
-        callbacks: What is called at every check.
+        callbacks: The functions called at every check.
     """
 
     steps: int | None
@@ -115,7 +115,7 @@ class TrainingPlan(NamedTuple):
         return self.patience is not None and best.stale >= self.patience
 
     def left(self, saved: Saved, taken: int) -> int | None:
-        """Returns the number of steps that are left after so many; None if only the loader knows."""
+        """Returns the number of steps that remain after a number of steps; None if only the loader knows."""
         if bool(saved.state.halted) or self.out_of_patience(saved.best):
             return 0
         return None if self.steps is None else max(self.steps - taken, 0)
@@ -139,13 +139,13 @@ class Host:
     """Runs the steps of one training.
 
     Args:
-        recipe: What a step does.
-        source: Where batches come from.
+        recipe: The definition of a step.
+        source: The source of the batches.
         key: Of the steps.
         plan: When to do what.
-        validator: What judges a model.
-        history: Where the course is noted.
-        checkpoints: Where to write checkpoints, or None.
+        validator: The validation of a model.
+        history: The history to append to.
+        checkpoints: The store for checkpoints, or None.
         report: Moves the bar.
     """
 

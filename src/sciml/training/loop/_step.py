@@ -34,11 +34,11 @@ class LossScale(NamedTuple):
 
     @classmethod
     def first(cls) -> "LossScale":
-        """Returns that of the first step."""
+        """Returns the record of the first step."""
         return cls(jnp.float32(2.0**15), jnp.int32(0))
 
     def after(self, finite: Bool[Array, ""]) -> "LossScale":
-        """Returns that of the next step."""
+        """Returns the record of the next step."""
         steady = jnp.where(finite, self.steady + 1, 0)
         grown = jnp.minimum(self.factor * 2, _LARGEST_SCALE)
         factor = jnp.where(finite, jnp.where(steady == _STEADY, grown, self.factor), jnp.maximum(self.factor / 2, 1))
@@ -46,7 +46,7 @@ class LossScale(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What of a model differs from step to step.
+    """The part of a model that changes from step to step.
 
     Attributes:
         free: The free variables, as leaves of the model.
@@ -94,7 +94,7 @@ class StepState(NamedTuple):
 
 
 class StepReport(NamedTuple):
-    """What the host gets of a step.
+    """The values of a step that the host receives.
 
     Attributes:
         numbers: The loss where the step began, the norm of its gradient, then the metrics of the loss in their order.
@@ -108,11 +108,11 @@ class StepReport(NamedTuple):
 
 
 class Recipe(eqx.Module):
-    """What a step is compiled for, and the arrays that no step changes.
+    """The static definition of a step, and the arrays that no step changes.
 
     Attributes:
         rest: The model without its trained leaves.
-        selection: Which leaves are trained, and how they are constrained.
+        selection: The trained leaves and their constraints.
         loss: `loss(model, batch, key)`, a number or a number and a dictionary of further ones.
         transformation: The optimiser.
         sample: `sample(key)` makes the batch within the step; None where the host brings it.
@@ -120,7 +120,7 @@ class Recipe(eqx.Module):
         decay: Of the moving average of weights, or None.
         compute_dtype: The dtype of the model and of the batch in the loss, or None for their own.
         allowed: How many steps in a row may give NaN or infinity.
-        layout: Where each array of the state lies, or None on one device.
+        layout: The placement of each array of the state, or None on one device.
         carries: The structure of the model's `eqx.nn.State`, or None without one.
     """
 
@@ -163,7 +163,7 @@ def read_loss(out: Any) -> tuple[Any, Any, Any]:
 
 
 class _StatePlace(eqx.Module):
-    """Where in a model an `eqx.nn.State` belongs."""
+    """The position of an `eqx.nn.State` in a model."""
 
 
 def without_state(model: PyTree) -> tuple[PyTree, Any]:
@@ -176,7 +176,7 @@ def without_state(model: PyTree) -> tuple[PyTree, Any]:
     found = [x for x in jax.tree.leaves(model, is_leaf=is_state) if is_state(x)]
     if len(found) > 1:
         raise ValueError(
-            f"`train`: the model holds {len(found)} objects of `eqx.nn.State`, but one is all it may hold."
+            f"`train`: the model contains {len(found)} `eqx.nn.State` objects, but at most one is supported."
         )
     if not found:
         return model, None
@@ -300,7 +300,7 @@ def _all_finite(tree: PyTree) -> Bool[Array, ""]:
 
 
 class _Static:
-    """What of a recipe and a state is no array. JAX compares it at every call, so that its hash is computed once."""
+    """The parts of a recipe and a state that are not arrays, with a hash that is computed once for all calls."""
 
     def __init__(self, recipe: Recipe, treedef: Any):
         self.treedef = treedef
@@ -332,7 +332,7 @@ class CompiledStep:
     """One step, compiled. It takes and returns states as lists of arrays, which costs Python the least time.
 
     Args:
-        recipe: What it does.
+        recipe: The definition of the step.
         state: A state, for its structure.
         key: Of all steps.
     """

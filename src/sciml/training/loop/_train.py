@@ -102,8 +102,8 @@ def check_loss(loss: Any) -> None:
         inspect.signature(loss).bind(None, None, None)
     except TypeError as error:
         raise TypeError(
-            f"`loss` is called as `loss(model, batch, key)`, which this function does not allow: {error}. `batch` is "
-            "None where `train` was given no data, and a loss that draws nothing ignores `key`."
+            f"`loss` is called as `loss(model, batch, key)`, but its signature does not allow this: {error}. `batch` "
+            "is None if `train` got no data, and a deterministic loss may ignore `key`."
         ) from None
     except ValueError:  # no signature to be had
         return
@@ -126,7 +126,7 @@ def as_transformation(optimiser: Any) -> Any:
     """Returns an optax optimiser; Adam where none is given.
 
     Raises:
-        TypeError: If it is none.
+        TypeError: If it is not one.
     """
     import optax  # takes a tenth of a second, which `import sciml` need not pay
 
@@ -140,7 +140,7 @@ def as_transformation(optimiser: Any) -> Any:
 
 
 def metrics_of(loss_of: Callable, model: PyTree, state: Any, batch: PyTree, key: Any) -> tuple[str, ...]:
-    """Returns the names of what the loss returns beside itself.
+    """Returns the names of the values that the loss returns in addition to the loss.
 
     Args:
         loss_of: `loss(model, batch, key)`.
@@ -155,13 +155,13 @@ def metrics_of(loss_of: Callable, model: PyTree, state: Any, batch: PyTree, key:
     """
     batch = jax.tree.map(_shape, batch)
     found, metrics, after = eqx.filter_eval_shape(loss_of, model, batch, key)
-    wants = "It must return one real number, or a pair of it and a dictionary of further ones."
+    wants = "It must return one real number, or a pair of one real number and a dictionary of metrics."
     if (after is None) != (state is None) or jax.tree.structure(after) != jax.tree.structure(state):
         holds = "holds no `eqx.nn.State`" if state is None else "holds an `eqx.nn.State`"
         raise TypeError(
-            f"`loss` returned {'none or another one' if state is not None else 'an `eqx.nn.State`'}, but the model "
-            f"{holds}. Of a model with a state a loss returns the next one last: `(value, state)` or `(value, "
-            "metrics, state)`."
+            f"`loss` returned {'no state or a different one' if state is not None else 'an `eqx.nn.State`'}, but the "
+            f"model {holds}. For a model with a state, a loss must return the next state last: `(value, state)` or "
+            "`(value, metrics, state)`."
         )
     if not _is_number(found):
         raise TypeError(
@@ -231,11 +231,11 @@ def check_length(steps: Any, epochs: Any) -> None:
 
     Raises:
         ValueError: If none does, or both do.
-        TypeError: If it is no integer.
+        TypeError: If it is not an integer.
     """
     if (steps is None) == (epochs is None):
         got = "neither" if steps is None else f"steps={steps!r} and epochs={epochs!r}"
-        raise ValueError(f"`train` needs `steps` or `epochs`, which say how long to train, but got {got}.")
+        raise ValueError(f"`train` requires either `steps` or `epochs`, the length of the training, but got {got}.")
     for name, value in (("steps", steps), ("epochs", epochs)):
         if value is not None:
             check_count(value, name, "train")
@@ -251,7 +251,7 @@ def check_patience(patience: Any, validation: Any) -> int | None:
         return None
     if validation is None:
         raise ValueError(
-            "`patience` ends a training by its validation loss: give `validation`, such as data held back."
+            "`patience` stops a training by its validation loss and requires `validation`, such as held-out data."
         )
     return check_count(patience, "patience", "train")
 
@@ -260,7 +260,7 @@ def check_callbacks(callbacks: Any) -> tuple[Callable, ...]:
     """Returns the callbacks.
 
     Raises:
-        TypeError: If they are no sequence of functions.
+        TypeError: If they are not a sequence of functions.
     """
     if callable(callbacks) or not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise TypeError(
@@ -299,82 +299,83 @@ def train(
     progress: ProgressOption = True,
     throw: bool = True,
 ) -> Trained:
-    r"""Trains chosen leaves of a model: steps of an optax optimiser down the gradient of any loss.
+    """Trains selected leaves of a model with an optax optimiser and any loss.
 
-    For networks, neural differential equations, and whatever else is not a least-squares problem of few parameters,
-    which `sciml.fit` solves in fewer steps. It is a host loop around one compiled step: call it outside of `jit` and
-    `vmap`. The state of a step is updated where it is in memory, and the next batch is on its way while a step runs.
+    `train` is for neural networks, neural differential equations and other problems that are not least-squares problems
+    with few parameters, which `sciml.fit` solves in fewer steps. It is a host loop around one compiled step: call it
+    outside of `jit` and `vmap`. A step updates its state in place, and the next batch is loaded while a step runs.
 
-    Step $s$ gets a key that depends on `key` and $s$ alone, and so does its batch, unless a loader brings it: neither
-    interruptions nor the number of devices show in the results, beyond rounding by the latter.
+    The random key of step $s$, and its batch unless a loader provides it, depend only on `key` and $s$. Therefore
+    results do not depend on interruptions, and on the number of devices only through rounding.
 
     Args:
         model: The model: any PyTree, such as an `eqx.Module` or a tuple of a module and an initial state.
-        loss: `loss(model, batch, key)`, one real number; or a pair of it and a dictionary of further numbers to note in
-            the history. The key is for what is random in it, such as dropout. Of a model that holds an
-            `eqx.nn.State`, as a pair of a network and its state, it returns the next state last.
-        data: A PyTree of arrays whose first axes are equally long, of whose rows batches are made, shuffled anew in
-            every epoch (without `batch_size` every batch is the whole, and scalars are allowed in it); or a function
-            `data(key)` that makes a batch, and is compiled into the step; or a loader, something to iterate over that
-            gives batches as PyTrees of arrays, once for every epoch. None where `loss` needs no data.
-        optimiser: An optax optimiser, which sees the gradient by the free variables, as a PyTree like the model with
-            None at leaves that are not trained; `optax.adam(1e-3)` by default. Schedules, clipping
-            (`optax.clip_by_global_norm`), weight decay, the accumulation of gradients (`optax.MultiSteps`) and line
-            searches are optax's.
-        steps: How many steps to take.
-        epochs: How many passes over the data to make, in place of `steps`.
-        batch_size: The number of rows in a batch; None takes all of them.
+        loss: `loss(model, batch, key)`, which returns one real number, or a pair of one real number and a dictionary of
+            metrics for the history. The key is for random parts of the loss, such as dropout. If the model contains an
+            `eqx.nn.State`, as a pair of a network and its state, the loss returns the next state last.
+        data: A PyTree of arrays with equal first axes, whose rows are shuffled in every epoch and split into batches
+            (without `batch_size` every batch is all data, which may then contain scalars); a function `data(key)` that
+            returns a batch and is compiled into the step; or a loader, an iterable of batches (PyTrees of arrays),
+            which is iterated once per epoch. None if `loss` needs no data.
+        optimiser: An optax optimiser, `optax.adam(1e-3)` by default. It gets the gradient with respect to the free
+            variables, as a PyTree like the model with None for leaves that are not trained. Use optax for schedules,
+            gradient clipping (`optax.clip_by_global_norm`), weight decay, gradient accumulation (`optax.MultiSteps`)
+            and line searches.
+        steps: The number of steps.
+        epochs: The number of passes over the data, instead of `steps`.
+        batch_size: The number of rows in a batch; None uses all rows.
         key: A random key; `jax.random.key(0)` by default.
-        where: Picks the leaves (or subtrees) to train, as in `eqx.tree_at`. None trains every floating-point array,
-            complex ones too.
-        positive: Picks the trained leaves that must stay positive, or True for all of them. The optimiser sees their
-            logarithms.
+        where: Selects the leaves (or subtrees) to train, as in `eqx.tree_at`. None trains every floating-point array,
+            including complex ones.
+        positive: Selects the trained leaves that must stay positive, or True for all of them. The optimiser works on
+            their logarithms.
         bounds: Tuples `(selector, lower, upper)`, as for `sciml.fit`.
         transforms: Tuples `(selector, transform)`, as for `sciml.fit`.
-        validation: Data to judge the model by: as `data`, in pieces of `batch_size`, or a loader. The loss is that of
-            `eqx.nn.inference_mode(model)` with one key for all. Or a function `validation(model)` that returns a
-            number, called from Python.
-        check_every: How many steps there are between two checks, at which the model is validated and callbacks are
-            called. By default an epoch, or a hundredth of all steps where that is more. There is one after the last
-            step.
-        patience: How many validations in a row may be no better than the best before the training ends.
-        callbacks: Functions of a `TrainingRecord`, called from Python at every check. One that returns
-            True ends the training. `sciml.training.CSVLog` and `TensorBoardLog` are such functions.
-        skip_nonfinite: How many steps in a row may give NaN or infinity, in the loss, its gradient or the update. They
-            change nothing, and the next batch is tried. The training ends after one more of them.
-        average: The decay of a moving average of the free variables, such as 0.999. It is the averaged model that is
-            validated and returned; in the first steps the decay is smaller, $(1 + s)/(10 + s)$.
-        compute_dtype: The dtype of the floating-point arrays of model and batch within the loss, such as
-            `jnp.bfloat16`. Weights, optimiser and loss keep theirs. With `jnp.float16`, whose numbers end at 65504 and
-            at 6e-8, the loss is multiplied by a power of two before its gradient is taken, which is halved where one
-            overflows (that step changes nothing) and doubled after a thousand that do not.
-        mesh: Devices, such as `sciml.parallel.mesh()`. Batches are spread over its first axis, so that `batch_size`
-            must be a multiple of that; weights are on every device, or as they are sharded on this mesh when given. By
-            default the mesh that `jax.set_mesh` has set, or that on which weights or data are sharded, or one device.
+        validation: Validation data: like `data`, split into pieces of `batch_size`, or a loader. The validation loss is
+            the loss of `eqx.nn.inference_mode(model)` with one key for all pieces. It may also be a function
+            `validation(model)` that returns a number and is called from Python.
+        check_every: The number of steps between two checks, which validate the model and call the callbacks. The
+            default is one epoch, or a hundredth of all steps if that is more. The last step is always checked.
+        patience: Early stopping: the training ends when this number of validations in a row did not improve on the
+            best.
+        callbacks: Functions of a `TrainingRecord`, called from Python at every check. A callback that
+            returns True ends the training. `sciml.training.CSVLog` and `TensorBoardLog` are such functions.
+        skip_nonfinite: The number of steps in a row that may give NaN or infinity in the loss, its gradient or the
+            update. Such a step changes nothing, and the next batch is tried. One more of them ends the training.
+        average: The decay of a moving average of the free variables, such as 0.999. The averaged model is validated and
+            returned. In the first steps the decay is smaller, $(1 + s)/(10 + s)$.
+        compute_dtype: The dtype of the floating-point arrays of the model and the batch within the loss, such as
+            `jnp.bfloat16`. Weights, optimiser state and loss keep their dtypes. With `jnp.float16`, whose range is 6e-8
+            to 65504, the loss is scaled by a power of two before differentiation. The scale is halved when a gradient
+            overflows (that step changes nothing) and doubled after a thousand steps without overflow.
+        mesh: Devices, such as `sciml.parallel.mesh()`. Batches are split over its first axis, whose size must divide
+            `batch_size`. Weights are replicated, unless they are already sharded on this mesh. The default is the mesh
+            set by `jax.set_mesh`, the mesh of sharded weights or data, or one device.
         checkpoints: A folder for checkpoints, or a store, such as `sciml.stores.OrbaxStore(path)` for sharded weights.
-            The same call again goes on from the last one, with the same bits as if nothing had happened; on
-            other devices it may differ by rounding. More steps or epochs than before go on where these ended.
-        checkpoint_every: Seconds between two checkpoints; 0 for one after every step. There is one at the end.
-        resume: Whether to go on with what the store holds. If not, a store that holds a training is refused.
-        horizon: A function of the model that returns `sciml.inspect.horizon(...)` of its solution, as long as the
-            loss takes it. It is asked before the first step and after the last one, and warns where gradients through
-            the solution say nothing before its end.
-        progress: Whether to show a bar, or a function to call with a `Progress` twice a second.
-        throw: Whether to raise where NaN or infinity end the training; otherwise read `Trained.status`.
+            Repeating the same call resumes from the last checkpoint with bitwise identical results (up to rounding on
+            other devices). A call with more steps or epochs continues the finished training.
+        checkpoint_every: The seconds between two checkpoints; 0 for one after every step. The end is always stored.
+        resume: Whether to continue the training in the store. If False, a store that already contains a training raises
+            an error.
+        horizon: A function of the model that returns `sciml.inspect.horizon(...)` of its solution, over the interval
+            that the loss uses. It is evaluated before the first and after the last step; `train` warns if gradients
+            become meaningless before the end of the solution.
+        progress: Whether to show a progress bar, or a function that is called with a `Progress` twice a second.
+        throw: Whether to raise an error if NaN or infinity ends the training; otherwise check `Trained.status`.
 
     Returns:
-        A `Trained`: the best model, the last one, and the history.
+        A `Trained`: the best model, the last model, and the history.
 
     Raises:
-        ValueError: If nothing is selected, an initial value lies outside its range, the shapes of the data do not
-            suit batches or devices, or an argument makes no sense.
+        ValueError: If nothing is selected, an initial value is outside of its range, the shapes of the data do not
+            fit the batches or devices, or an argument is invalid.
         TypeError: If an argument has the wrong type, `loss` does not return a number, or `train` is called under a
             transform.
-        StoreError: If checkpoints cannot be written, or are of another training; the message says what differs.
-        SolveError: If NaN or infinity end the training and `throw` is set; the message says in which step and where.
+        StoreError: If checkpoints cannot be written, or belong to another training; the message lists the differences.
+        SolveError: If NaN or infinity ends the training and `throw` is set; the message names the step and the cause.
 
     Warns:
-        UserWarning: If the solution goes on beyond its `horizon`.
+        UserWarning: If the solution extends beyond its `horizon`.
 
     Source:
         The averaged weights: B. T. Polyak and A. B. Juditsky, SIAM J. Control Optim. 30:838, 1992. Constrained leaves
@@ -434,7 +435,7 @@ def train(
             total, _cadence(check_every, source, total), check_patience(patience, validation), callbacks
         )
         metrics = metrics_of(recipe.loss_of, whole, stateful, source.example(), root)
-        parts = ("the loss", "the update", *(f"the gradient by `{path}`" for path in selection.paths))
+        parts = ("the loss", "the update", *(f"the gradient with respect to `{path}`" for path in selection.paths))
         history = HistoryWriter(metrics, parts)
         recipe, state = _started(recipe, model, tuple(jax.tree.leaves(stateful)))
         saved, writer = Saved(state, Best(), None), None
@@ -504,13 +505,13 @@ def _started(recipe: Recipe, model: PyTree, carried: tuple) -> tuple[Recipe, Ste
 
 def _check_allowed(skip_nonfinite: Any) -> int:
     if isinstance(skip_nonfinite, bool) or not isinstance(skip_nonfinite, int) or skip_nonfinite < 0:
-        raise ValueError(f"`skip_nonfinite` must be a number of steps, 0 or more, but got {skip_nonfinite!r}.")
+        raise ValueError(f"`skip_nonfinite` must be a nonnegative number of steps, but got {skip_nonfinite!r}.")
     return skip_nonfinite
 
 
 def _check_seconds(checkpoint_every: Any) -> float:
     if not checkpoint_every >= 0:
-        raise ValueError(f"`checkpoint_every` must be a number of seconds, not negative, but is {checkpoint_every}.")
+        raise ValueError(f"`checkpoint_every` must be a nonnegative number of seconds, but is {checkpoint_every}.")
     return float(checkpoint_every)
 
 
@@ -563,7 +564,7 @@ def _missing(data: PyTree) -> str:
     arrays = [] if is_loader(data) or callable(data) else jax.tree.leaves(data)
     counts = [int(jnp.sum(jnp.isnan(x))) for x in arrays if eqx.is_inexact_array_like(x)]
     count = sum(counts)
-    return f" The data hold {count} NaN: leave out what is missing in `loss`, by `jnp.where`." if count else ""
+    return f" The data contain {count} NaN: mask missing values in `loss` with `jnp.where`." if count else ""
 
 
 def _message(ended: Ended, plan: TrainingPlan, history: HistoryWriter, halted: bool) -> str:
@@ -572,21 +573,23 @@ def _message(ended: Ended, plan: TrainingPlan, history: HistoryWriter, halted: b
     if halted:
         rows = "" if skipped == 1 else f", and {skipped - 1} of the steps before"
         return (
-            f"Step {n - 1} gave NaN or infinity in {history.blame()}{rows}; the weights are those before it. Lower the "
-            "learning rate, clip gradients (`optax.clip_by_global_norm`), constrain parameters by `positive` or "
-            "`bounds`, or skip such steps (`skip_nonfinite`)."
+            f"Step {n - 1} gave NaN or infinity in {history.blame()}{rows}; the returned weights are from before this "
+            "step. Lower the learning rate, clip gradients (`optax.clip_by_global_norm`), constrain parameters with "
+            "`positive` or `bounds`, or skip such steps (`skip_nonfinite`)."
         )
     if ended.stopped:
         words = f"A callback ended the training after {n} steps."
     elif plan.out_of_patience(best):
-        words = f"The training ended after {n} steps, since {best.stale} validations brought nothing better."
+        words = f"The training ended after {n} steps, since the last {best.stale} validations did not improve."
     elif plan.steps is not None and n < plan.steps:
         words = f"The loader ended after {n} of {plan.steps} steps."
     else:
         words = f"Took {n} steps."
     if best.weights is not None:
-        words += f" The lowest validation loss, {best.value:.6g}, was after {best.step} steps."
+        words += f" The lowest validation loss, {best.value:.6g}, was reached after {best.step} steps."
     if skipped:
         shown = ", ".join(map(str, history.skipped[:5])) + (", ..." if skipped > 5 else "")
-        words += f" {skipped} steps changed nothing for NaN or infinity, the last one in {history.blame()}: {shown}."
+        words += (
+            f" {skipped} steps were skipped because of NaN or infinity, the last one in {history.blame()}: {shown}."
+        )
     return words

@@ -16,9 +16,9 @@ class Validator:
 
     Args:
         recipe: Knows the loss.
-        given: Data like those of the training, or a function `validation(model)` of the user's that returns a number.
+        given: Data like the training data, or the user's function `validation(model)` that returns a number.
         size: The number of rows to evaluate at once, or None for all.
-        key: What the loss gets, the same every time.
+        key: The key passed to the loss, the same every time.
     """
 
     def __init__(self, recipe: Recipe, given: Any, size: int | None, key: Key):
@@ -61,13 +61,13 @@ class _Pieces:
         self._data, self._size = data, size
         if not self._arrays and iter(data) is data:
             raise ValueError(
-                "`validation` is an iterator, which is used up by the first validation. Give what can be iterated over "
-                "again, such as a list of its batches stacked to arrays, or a loader."
+                "`validation` is an iterator, which the first validation exhausts. Pass something that can be iterated "
+                "over again, such as its batches stacked to arrays, or a loader."
             )
         if self._arrays and (odd := {type(x).__name__ for x in jax.tree.leaves(data) if not hasattr(x, "shape")}):
             raise TypeError(
-                "`train`: `validation` must be data like those of the training, or a function `validation(model)` that "
-                f"returns a number, but it holds {', '.join(sorted(odd))}."
+                "`train`: `validation` must be data like the training data, or a function `validation(model)` that "
+                f"returns a number, but it contains {', '.join(sorted(odd))}."
             )
         if self._arrays:
             batches_of(data, None if size is None else 1, None, jax.random.key(0), 1)  # for its checks of first axes

@@ -1,4 +1,4 @@
-"""What losses over windows of records have in common."""
+"""Common parts of losses over windows of records."""
 
 import difflib
 import inspect
@@ -30,7 +30,7 @@ def mean_square(found: PyTree, wanted: PyTree, there: PyTree, scale: PyTree) -> 
 
 
 def conditions_of(conditions: PyTree, windows: Windows) -> PyTree:
-    """Returns the conditions of each window, those of its experiment."""
+    """Returns the conditions of each window, taken from its experiment."""
     return jax.tree.map(lambda x: x[windows.experiment], conditions)
 
 
@@ -43,12 +43,12 @@ def check_solve_options(options: dict[str, Any], where: str) -> None:
     known = set(inspect.signature(solve).parameters) - {"model"}
     for name in options:
         if name in ("t0", "t1", "saveat", "throw", "y0"):
-            raise TypeError(f"`{where}` says itself what `{name}` is; leave it out.")
+            raise TypeError(f"`{where}` sets `{name}` itself. Leave it out.")
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             raise TypeError(
-                f"`{where}` has no argument `{name}`, and neither has `sciml.solve`, which gets what `{where}` does "
-                f"not know.{f' Did you mean `{near[0]}`?' if near else ''}"
+                f"Neither `{where}` nor `sciml.solve`, to which it passes other options, has an argument `{name}`."
+                f"{f' Did you mean `{near[0]}`?' if near else ''}"
             )
 
 
@@ -61,7 +61,7 @@ def check_scale(scale: Any, where: str) -> PyTree:
     found = jax.tree.map(lambda s: jnp.asarray(s, jnp.result_type(float)), scale)
     for x in jax.tree.leaves(found):
         if concrete(x) and not np.all(np.asarray(x) > 0):
-            raise ValueError(f"`{where}`: `scale`, the unit of observations, must be positive, but is {x}.")
+            raise ValueError(f"`{where}`: `scale`, the unit of the observations, must be positive, but is {x}.")
     return found
 
 
@@ -82,12 +82,15 @@ def check_conditions(conditions: PyTree, count: int, options: dict[str, Any], wh
 
     Raises:
         ValueError: If there is not a row for each experiment.
-        TypeError: If `args` is given, too.
+        TypeError: If `args` is also given.
     """
     if conditions is None:
         return None
     if "args" in options:
-        raise TypeError(f"`{where}` takes `args`, the same for all, or `conditions`, for each experiment; not both.")
+        raise TypeError(
+            f"`{where}` accepts either `args`, shared by all experiments, or `conditions`, one for each experiment, "
+            "not both."
+        )
     conditions = jax.tree.map(jnp.asarray, conditions)
     for x in jax.tree.leaves(conditions):
         if x.ndim == 0 or len(x) != count:

@@ -39,11 +39,11 @@ class RolloutLoss(eqx.Module):
     r"""The loss of rollouts, for `sciml.training.train`: `loss(model, rollouts, key)`.
 
     Attributes:
-        scale: What counts as one unit of a component.
+        scale: The size of one unit of a component.
         noise: The deviation of what is added to the starts, in these units.
         pushforward: How many intervals are predicted first, through which no gradient passes.
-        conditions: What the model takes beside time and state, a row for each experiment; or None.
-        options: What `sciml.solve` is told.
+        conditions: The third argument of the model, a row for each experiment; or None.
+        options: Options for `sciml.solve`.
     """
 
     scale: PyTree
@@ -120,23 +120,23 @@ def rollouts(
     $$L = \frac{1}{n} \sum_{k, j} \Bigl(\frac{y_k(t_j) - y_j}{\sigma}\Bigr)^2, \qquad
     y_k(t_k) = y_k^{\text{seen}} + \nu \sigma \epsilon$$
 
-    with a normal $\epsilon$ that is drawn anew in every step. A model that has learnt from true states alone does not
-    know what to do with the errors that it makes itself, and long predictions drift away. Noise $\nu$ shows it states
-    nearby, and `pushforward` those to which it leads itself: it is run for so many intervals first, without a
-    gradient, and judged by what follows. In distinction to `multiple_shooting` starts are what was seen, not
-    unknowns: for records of little noise, and for fields, of which there are too many unknowns.
+    with a normal $\epsilon$ that is drawn anew in every step. A model that was trained only on true states cannot
+    correct its own errors, so long predictions drift away. Noise $\nu$ shows it nearby states, and `pushforward` shows
+    it states that it reaches itself: the model first runs for this number of intervals without a gradient, and is then
+    compared with the states that follow. In distinction to `multiple_shooting` starts are what was seen, not unknowns:
+    for records of little noise, and for fields, of which there are too many unknowns.
 
     Args:
         model: The vector field, `model(t, y, args)`.
         ts: The times of the states, shape `(times,)`; or a list of such arrays, one for each experiment.
-        ys: The states, a PyTree of arrays of shape `(times, ...)`, NaN where there is none; or a list of these.
+        ys: The states, a PyTree of arrays of shape `(times, ...)`, NaN for missing values; or a list of these.
         length: The number of intervals over which predictions are judged.
         stride: How many intervals there are from the start of one to the start of the next.
         pushforward: How many intervals come before, without a gradient.
         noise: $\nu$.
         scale: $\sigma$: a number, or one for each component, which broadcasts against a state.
-        conditions: What the model takes as `args`, where that differs between experiments: a PyTree of arrays with a
-            row for each of them.
+        conditions: The `args` of the model, if they differ between experiments: a PyTree of arrays with a row for each
+            experiment.
         options: For `sciml.solve`: `rtol`, `atol`, `dt`, `solver`, `adjoint`, `args` and others.
 
     Returns:
@@ -144,7 +144,7 @@ def rollouts(
 
     Raises:
         ValueError: If times do not ascend, states are not one for each, or a number makes no sense.
-        TypeError: If states are no real numbers, or an option is none of `sciml.solve`.
+        TypeError: If states are not real numbers, or an option is not an option of `sciml.solve`.
 
     Source:
         Noise: A. Sanchez-Gonzalez et al., Learning to Simulate Complex Physics with Graph Networks, ICML 2020.
@@ -171,13 +171,15 @@ def rollouts(
     records = records_of(ts, ys, "rollouts")
     length, stride = check_count(length, "length", "rollouts"), check_count(stride, "stride", "rollouts")
     if isinstance(pushforward, bool) or not isinstance(pushforward, int) or pushforward < 0:
-        raise ValueError(f"`rollouts(pushforward=...)` must be a number of intervals, 0 or more: {pushforward!r}.")
+        raise ValueError(
+            f"`rollouts(pushforward=...)` must be a nonnegative number of intervals, but is {pushforward!r}."
+        )
     check_solve_options(options, "rollouts")
     parts = [windows_of(times, values, length + pushforward, stride) for times, values in records]
     data = joined(parts)
     conditions = check_conditions(conditions, len(records), options, "rollouts")
     every = starts_of(records, stride, "rollouts")
-    # a window that would begin within the last one is none
+    # a window that would begin within the last one is left out
     counts = [-(-(len(times) - 1) // stride) for times, _ in records]
     firsts = [sum(counts[:i]) for i in range(len(counts))]
     rows = [first + i for first, part in zip(firsts, parts, strict=True) for i in range(len(part.number))]

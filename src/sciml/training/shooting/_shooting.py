@@ -26,7 +26,7 @@ from ._windows import Windows, joined, records_of, windows_of
 
 
 class Shooting(eqx.Module):
-    """What multiple shooting trains: a model, and the states from which its windows start.
+    """The trained parts of multiple shooting: a model, and the states from which its windows start.
 
     Attributes:
         dynamics: The vector field, `dynamics(t, y, args)`.
@@ -42,10 +42,10 @@ class ShootingLoss(eqx.Module):
 
     Attributes:
         penalty: The weight of what does not meet between windows.
-        scale: What counts as one unit of an observation.
+        scale: The size of one unit of an observation.
         observe: `observe(y)`: what is seen of a state.
-        conditions: What the model takes beside time and state, a row for each experiment; or None.
-        options: What `sciml.solve` is told.
+        conditions: The third argument of the model, a row for each experiment; or None.
+        options: Options for `sciml.solve`.
     """
 
     penalty: Float[Array, ""]
@@ -99,12 +99,12 @@ class ShootingProblem(NamedTuple):
         """Returns the problem with longer windows, from what was found with shorter ones.
 
         Args:
-            shooting: What was found.
+            shooting: The result of the training.
             factor: How many windows become one.
             penalty: The weight of what does not meet, if it is to be another one.
         """
         factor = check_count(factor, "factor", "longer")
-        # those of each experiment, one after another
+        # the windows of each experiment, one after another
         ends = np.flatnonzero(~np.asarray(self.data.followed)) + 1
         pieces = [slice(a, b) for a, b in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)]
 
@@ -164,8 +164,8 @@ def multiple_shooting(
     r"""Cuts one observed trajectory into windows, each of which is solved from a state of its own.
 
     A model that is far from right leaves a long trajectory soon, and the loss of all of it is rough and has many
-    minima. Over short windows it is smooth. The states $s_k$ at which the windows start, at times $t_k$, are unknowns
-    beside the model, and what does not meet between windows is penalised:
+    minima. Over short windows it is smooth. The states $s_k$ at which the windows start, at times $t_k$, are additional
+    unknowns, and the gaps between windows are penalised:
 
     $$L = \frac{1}{n} \sum_{k, j} \Bigl(\frac{h(y_k(t_j)) - y_j}{\sigma}\Bigr)^2
         + \frac{\lambda}{m} \sum_k \lVert y_k(t_{k+1}) - s_{k+1} \rVert^2$$
@@ -179,15 +179,15 @@ def multiple_shooting(
         model: The vector field, `model(t, y, args)`.
         ts: The times of the observations, which ascend and need not be evenly spaced, shape `(times,)`; or a list of
             such arrays, one for each experiment, as long as each is.
-        ys: What was seen, a PyTree of arrays of shape `(times, ...)`; NaN where nothing was; or a list of these.
+        ys: The observations, a PyTree of arrays of shape `(times, ...)`; NaN for missing values; or a list of these.
         length: The number of intervals between observations in a window.
         penalty: The weight $\lambda$.
         scale: The unit of observations $\sigma$: a number, or one for each component, which broadcasts against a row.
         observe: $h$, what is seen of a state, of the structure of `ys`; by default all of it.
         starts: The states at the starts of windows, each leaf of shape `(windows, ...)`; by default the observations,
             on straight lines between their neighbours where they are missing.
-        conditions: What the model takes as `args`, where that differs between experiments: a PyTree of arrays with a
-            row for each of them.
+        conditions: The `args` of the model, if they differ between experiments: a PyTree of arrays with a row for each
+            experiment.
         options: For `sciml.solve`: `rtol`, `atol`, `dt`, `solver`, `adjoint`, `args` and others.
 
     Returns:
@@ -197,7 +197,7 @@ def multiple_shooting(
     Raises:
         ValueError: If the times do not ascend, observations are not one for each, `starts` do not suit the windows, or
             a number makes no sense.
-        TypeError: If observations are no real numbers, or an option is none of `sciml.solve`.
+        TypeError: If observations are not real numbers, or an option is not an option of `sciml.solve`.
 
     Source:
         H. G. Bock, Recent advances in parameter identification techniques for O.D.E., 1983.
@@ -227,8 +227,8 @@ def multiple_shooting(
     if starts is None:
         if observe is not None:
             raise ValueError(
-                "`multiple_shooting`: with `observe` the observations are no states; give `starts`, an array of "
-                f"shape ({count}, ...), a state for the start of each window."
+                "`multiple_shooting`: with `observe` the observations are not states. Pass `starts`, an array of "
+                f"shape ({count}, ...) with a state for the start of each window."
             )
         starts = starts_of(records, length, "multiple_shooting")
     starts = jax.tree.map(jnp.asarray, starts)

@@ -19,10 +19,10 @@ class Windows(eqx.Module):
         number: The place of each window, from 0, shape `(windows,)`.
         ts: The times of its observations, from its start to its end, shape `(windows, times)`. A last one that is
             shorter stays at its end.
-        ys: The observations, each leaf of shape `(windows, times, ...)`; zero where there is none.
-        seen: Where there is one, like `ys`.
+        ys: The observations, each leaf of shape `(windows, times, ...)`; zero for missing values.
+        seen: Whether a value was observed, like `ys`.
         experiment: Of which experiment it is, from 0.
-        followed: Whether the next window goes on where it ends: that of the same experiment.
+        followed: Whether the next window starts where it ends, that is, belongs to the same experiment.
     """
 
     number: Int[Array, " windows"]
@@ -82,14 +82,14 @@ def experiments(ts: Any, ys: PyTree) -> Windows:
 
     Args:
         ts: For each experiment the times of its observations, which ascend; a list of arrays of shape `(times,)`.
-        ys: What was seen, a list of PyTrees of arrays of shape `(times, ...)`; NaN where nothing was.
+        ys: The observations, a list of PyTrees of arrays of shape `(times, ...)`; NaN for missing values.
 
     Returns:
         A `Windows`, rows of which make a batch for `sciml.training.train`, as `LatentLoss` takes them.
 
     Raises:
         ValueError: If times do not ascend, or observations are not one for each.
-        TypeError: If observations are no real numbers.
+        TypeError: If observations are not real numbers.
 
     Example:
         ```python
@@ -106,7 +106,7 @@ def experiments(ts: Any, ys: PyTree) -> Windows:
 
 
 def is_several(ts: Any) -> bool:
-    """Whether times are those of several experiments: a list or tuple of arrays."""
+    """Whether times belong to several experiments: a list or tuple of arrays."""
     return isinstance(ts, Sequence) and len(ts) > 0 and all(np.ndim(t) == 1 for t in ts)
 
 
@@ -115,7 +115,7 @@ def records_of(ts: Any, ys: Any, where: str) -> list[tuple[np.ndarray, PyTree]]:
 
     Raises:
         ValueError: If there are not as many records as arrays of times, or one of them makes no sense.
-        TypeError: If observations are no real numbers.
+        TypeError: If observations are not real numbers.
     """
     if not is_several(ts):
         return [check_trajectory(ts, ys, where)]
@@ -144,8 +144,8 @@ def filled(ts: np.ndarray, y: np.ndarray, where: str) -> np.ndarray:
         seen = np.isfinite(columns[:, j])
         if not seen.any():
             raise ValueError(
-                f"`{where}`: a component of `ys` is missing at all times, so that there is nothing to start from. "
-                "Leave it out by `observe`, and give `starts`."
+                f"`{where}`: a component of `ys` is missing at all times, so its start is unknown. Exclude it with "
+                "`observe`, and pass `starts`."
             )
         columns[:, j] = np.interp(ts, ts[seen], columns[seen, j])
     return columns.reshape(y.shape)
@@ -156,26 +156,24 @@ def check_trajectory(ts: Any, ys: Any, where: str = "multiple_shooting") -> tupl
 
     Raises:
         ValueError: If the times do not ascend, or the observations are not one for each.
-        TypeError: If observations are no real numbers.
+        TypeError: If observations are not real numbers.
     """
     times = np.asarray([float(t) for t in ts] if isinstance(ts, Sequence) else ts)
     if times.ndim != 1 or len(times) < 2 or not np.all(np.isfinite(times)) or not np.all(np.diff(times) > 0):
         raise ValueError(
-            f"`{where}`: `ts` must be two or more times that ascend, of shape (times,), but has shape "
-            f"{times.shape}{'' if times.ndim != 1 else ' and does not ascend'}."
+            f"`{where}`: `ts` must be two or more ascending times, of shape (times,), but has shape "
+            f"{times.shape}{'' if times.ndim != 1 else ' and is not ascending'}."
         )
     leaves = jax.tree.leaves(ys)
     for y in leaves:
         if not isinstance(y, np.ndarray | jax.Array) or not jnp.issubdtype(y.dtype, jnp.floating):
             got = f"dtype {y.dtype}" if hasattr(y, "dtype") else type(y).__name__
-            raise TypeError(
-                f"`{where}`: `ys` must be floating-point arrays, with NaN where nothing was seen, got {got}."
-            )
+            raise TypeError(f"`{where}`: `ys` must be floating-point arrays, with NaN for missing values, got {got}.")
         if y.ndim == 0 or len(y) != len(times):
             raise ValueError(
                 f"`{where}`: `ys` must have a row for each of the {len(times)} times, but has shape {y.shape}."
             )
     if not leaves:
-        raise ValueError(f"`{where}`: `ys` holds no array.")
+        raise ValueError(f"`{where}`: `ys` contains no array.")
     dtype = max((np.asarray(y).dtype for y in leaves), key=lambda dtype: dtype.itemsize)
     return times.astype(dtype), jax.tree.map(np.asarray, ys)

@@ -89,7 +89,7 @@ def check_adjoint(
     if not set(loops) <= set(_LOOPS):
         raise ValueError(f"`loops` must be some of {_LOOPS}, got {tuple(loops)}.")
     if not (reverse or forward):
-        raise ValueError("nothing is checked of an adjoint with neither `reverse` nor `forward` mode.")
+        raise ValueError("`reverse` and `forward` are both False, so there is nothing to check.")
     name = type(adjoint).__name__
     with jax.enable_x64(True):
         for loop in loops:
@@ -130,14 +130,14 @@ def _check_loop(adjoint: AbstractAdjoint, loop: str, reverse: bool, forward: boo
     allowed = 2 * rtol + 1e-6 if adaptive else rtol
     fn = partial(_loss, loop, adjoint)
     if forward:
-        where = f"forward mode by `{name}` through {what}"
+        where = f"forward mode with `{name}` through {what}"
         _check_forward(fn, p, plain(p), expected, rtol, allowed, where)
     if not reverse:
         return
     gradient = jax.jit(jax.value_and_grad(fn))
     value, alone = gradient(p)
-    check_close(value, plain(p), rtol, f"a sum over the solution by `{name}` with {what}", "that by `Checkpointed`")
-    where = f"the gradient by `{name}` through {what}"
+    check_close(value, plain(p), rtol, f"a sum over the solution by `{name}` with {what}", "the one by `Checkpointed`")
+    where = f"the gradient with `{name}` through {what}"
     check_close(alone, expected, allowed, where, "finite differences")
     batch = perturbed(p, 2)
     inside = jax.jit(jax.vmap(jax.grad(fn)))(batch)
@@ -156,6 +156,6 @@ def _check_forward(
     draw = np.random.default_rng(0)
     along = jax.tree.map(lambda x: jnp.asarray(draw.normal(size=x.shape)), p)
     found, slope = jax.jit(lambda p: jax.jvp(fn, (p,), (along,)))(p)
-    check_close(found, value, rtol, f"the value under {where}", "that by `Checkpointed`")
+    check_close(found, value, rtol, f"the value under {where}", "the one by `Checkpointed`")
     products = jax.tree.map(lambda g, v: float(np.sum(g * np.asarray(v))), expected, along)
     check_close(slope, np.asarray(sum(jax.tree.leaves(products))), allowed, where, "finite differences")

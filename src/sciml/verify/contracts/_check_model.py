@@ -80,7 +80,7 @@ def _check_rates(model: Any, t: Any, y: Any, args: Any, name: str) -> None:
         )
     tolerance = 100 * max(float(jnp.finfo(x.dtype).eps) for x in jax.tree.leaves(y))
     compiled = jax.jit(lambda y: model(t, y, args))(y)
-    check_close(compiled, rates, tolerance, f"the rates of {name}, compiled,", "those that are not", atol=tolerance)
+    check_close(compiled, rates, tolerance, f"the compiled rates of {name}", "the uncompiled ones", atol=tolerance)
 
 
 def _check_traced_once(model: Any, t: Any, y: Any, args: Any, name: str) -> None:
@@ -95,7 +95,7 @@ def _check_traced_once(model: Any, t: Any, y: Any, args: Any, name: str) -> None
     for factor in (1.0, 0.9):
         moved = jax.tree.map(lambda x, f=factor: _scaled(x, f), (y, dynamic))
         rates(jnp.asarray(t, jnp.result_type(float)), *moved)
-    check(calls() == 1, f"`{name}` is traced {calls()} times for two states: once must do")
+    check(calls() == 1, f"`{name}` is traced {calls()} times for two states, but must be traced once")
 
 
 def _scaled(x: Any, factor: float) -> Any:
@@ -157,7 +157,7 @@ def _check_derivatives(inputs: Any, t: Any, rtol: float, seed: int, name: str) -
         ):
             check(
                 abs(value - central) <= rtol * scale,
-                f"the derivative of `{name}` by {where} in {mode} mode is {value} along a direction, but "
+                f"the derivative of `{name}` with respect to {where} in {mode} mode is {value} along a direction, but "
                 f"{central} by finite differences",
             )
 

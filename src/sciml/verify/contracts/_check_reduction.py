@@ -59,7 +59,9 @@ def check_reduction(
     values = jax.tree.map(np.asarray, values)
     sizes = {x.shape[:1] for x in jax.tree.leaves(values)}
     if len(sizes) != 1 or next(iter(sizes)) < (5,):
-        raise ValueError(f"`values` must hold arrays with the same leading axis of five members or more, got {sizes}.")
+        raise ValueError(
+            f"`values` must contain arrays with the same leading axis of at least five members, got {sizes}."
+        )
     ((n,),) = sizes
     every, nobody = np.ones(n, bool), np.zeros(n, bool)
     whole = _reduced(reduction, values, every, n)
@@ -87,7 +89,9 @@ def _reduced(reduction: Any, values: PyTree, good: np.ndarray, block: int) -> Py
         summary = of_block(part, jnp.asarray(good[there] & (ids < n)), jnp.asarray(there, jnp.int32))
         found = [(x.shape, x.dtype) for x in jax.tree.leaves(summary)]
         if shapes is not None and found != shapes:
-            raise AssertionError(f"`of_block` must return the same shapes for every block, but {found} after {shapes}.")
+            raise AssertionError(
+                f"`of_block` must return the same shapes for every block, but returned {found} after {shapes}."
+            )
         shapes = found
         merged = reduction.merge(merged, jax.tree.map(np.asarray, summary))
     return reduction.result(merged)
@@ -106,4 +110,4 @@ def _check_close(found: PyTree, expected: PyTree, rtol: float, atol: float, what
         raise AssertionError(f"The result must not depend on {what}, but its structure does.")
     for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         if not np.shape(x) == np.shape(y) or not np.allclose(x, y, rtol=rtol, atol=atol, equal_nan=True):
-            raise AssertionError(f"The result must not depend on {what}, but is {x} in place of {y}.")
+            raise AssertionError(f"The result must not depend on {what}, but is {x} instead of {y}.")

@@ -119,8 +119,8 @@ def check_stepper(
     stepper = stepper_of(solver, small.y0)
     if stepper is None:
         raise TypeError(
-            f"`{name}` runs through diffrax, in none of sciml's own loops: only a solver with a Runge-Kutta tableau, "
-            "one of `sciml.solvers` and an `AbstractStepper` run there."
+            f"`{name}` runs in diffrax's loop, not in sciml's own. Only solvers with a Runge-Kutta tableau, solvers of "
+            "`sciml.solvers` and `AbstractStepper`s run in sciml's loops."
         )
     _check_hashable(solver, name)
     with jax.enable_x64(True):
@@ -157,7 +157,7 @@ def _check_members(stepper: AbstractStepper, problem: Problem, name: str) -> Non
     y, memory, empty, made = jax.eval_shape(step, problem.y0, t, h)
     check(isinstance(made, Step), f"`{name}.step` must return a `sciml.solvers.Step`, but returns {made}")
     check_same_arrays(made.y1, y, f"`{name}.step` must return `y1` like `y`")
-    check_same_arrays(made.memory, memory, f"`{name}.step` must return `memory` like that of `init`")
+    check_same_arrays(made.memory, memory, f"`{name}.step` must return `memory` like `init`")
     if base.traits.dense:
         check_same_arrays(made.dense, empty, f"`{name}.step` must return `dense` like `empty_dense`")
     check(
@@ -176,7 +176,7 @@ def _check_elementwise_dense(stepper: AbstractStepper, name: str) -> None:
     promise = f"`{name}.traits.elementwise_dense` is True, but"
     check(base.traits.dense, f"{promise} `dense` is not")
     found = interpolation_of(base)
-    check(found is not None, f"{promise} `interpolate` is no polynomial in `theta` of a moderate degree")
+    check(found is not None, f"{promise} `interpolate` is not a polynomial in `theta` of a moderate degree")
     assert found is not None
     generator, h = np.random.default_rng(0), 0.3
     y0, y1, *stages = (jnp.asarray(row) for row in generator.normal(size=(len(found.matrix), 3)))
@@ -235,15 +235,15 @@ def _check_order(
         floor = 10 * float(jnp.finfo(jnp.float64).eps)
         check(
             all(floor < e < np.inf for e in errors),
-            f"{what} the errors of `{name}` with {steps} steps are {errors}, from which no order is seen; "
-            "give other numbers of `steps`",
+            f"{what} the errors of `{name}` with {steps} steps are {errors}, which do not determine an order; "
+            "pass other numbers of `steps`",
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the order says that errors hardly fall
             found = fitted(sizes, np.asarray(errors))
         check(
             found.order > order - slack,
-            f"{what} `{name}` shows order {found.order:.3f} in place of {order}: errors {errors} with {steps} steps",
+            f"{what} `{name}` shows order {found.order:.3f} instead of {order}: errors {errors} with {steps} steps",
         )
         return found
 
@@ -288,7 +288,7 @@ def _check_error_control(solver: Any, stepper: AbstractStepper, problem: Problem
         check(
             float(error) <= 100 * tolerance,
             f"`{name}` misses the end by {float(error):.2e} under `rtol=atol={tolerance}`, in {int(stats.accepted)} "
-            "steps: `error` is too small an estimate",
+            "steps: `error` underestimates the error",
         )
         errors.append(float(error))
     check(
@@ -324,8 +324,8 @@ def _check_gradients(
             memory = jax.eval_shape(lambda y: _started(stepper, problem.model, t, h, y)[2], problem.y0)
             if jax.tree.leaves(memory):  # one with `history` has it in the state
                 raise AssertionError(
-                    f"{error} A gradient repeats each step from its state, with the memory that `init` makes of "
-                    "that: where the memory of the step before was another one, the method needs "
+                    f"{error} A gradient repeats each step from its state, with the memory that `init` returns for "
+                    "it. If the memory of the previous step differs from that, the method needs "
                     "`Traits(history=True)`."
                 ) from error
             raise
@@ -354,7 +354,7 @@ def _check_devices(solver: Any, problem: Problem, gradient: tuple, name: str) ->
     mesh = jax.sharding.Mesh(np.array(devices[:2]), ("members",))
     spec = jax.sharding.PartitionSpec("members")
     found = jax.jit(jax.shard_map(jax.vmap(jax.grad(end)), mesh=mesh, in_specs=spec, out_specs=spec))(batch)
-    check_close(found, expected, 1e-8, f"the gradient of `{name}` inside `jax.shard_map`", "that on one device")
+    check_close(found, expected, 1e-8, f"the gradient of `{name}` inside `jax.shard_map`", "the one on one device")
     return ()
 
 
@@ -363,8 +363,8 @@ def _check_hashable(solver: Any, name: str) -> None:
         hash(solver)
     except TypeError as error:
         raise AssertionError(
-            f"`{name}` must be hashable, since JAX compiles once for each method: {error}. Hold numbers in fields with "
-            "`eqx.field(static=True)`, and tables of coefficients in tuples."
+            f"`{name}` must be hashable, because JAX compiles once for each method: {error}. Store numbers in fields "
+            "with `eqx.field(static=True)`, and tables of coefficients in tuples."
         ) from error
 
 
@@ -378,7 +378,7 @@ def _check_traced_once(solver: Any, problem: Problem, name: str) -> None:
         counts.append(calls())
     check(
         counts[0] == counts[1],
-        f"`{name}` is compiled anew for an equal instance with another state ({counts[1] - counts[0]} more calls of "
+        f"`{name}` is compiled again for an equal instance with another state ({counts[1] - counts[0]} more calls of "
         "the model): its fields must compare by value",
     )
 
@@ -388,7 +388,7 @@ def _check_float32(solver: Any, small: Problem, wide: Problem, steps: int, name:
     run = partial(solve, t0=small.t0, t1=small.t1, dt=dt, solver=solver)
     ys = run(small.model, small.y0).ys
     for y, y0 in zip(jax.tree.leaves(ys), jax.tree.leaves(small.y0), strict=True):
-        check(y.dtype == y0.dtype, f"`{name}` makes of a state of {y0.dtype} one of {y.dtype}")
+        check(y.dtype == y0.dtype, f"`{name}` changes the dtype of the state from {y0.dtype} to {y.dtype}")
     with jax.enable_x64(True):
         expected = jax.tree.map(np.asarray, run(wide.model, wide.y0).ys)
     check_close(ys, expected, 1e-3, f"`{name}` in float32", "float64")

@@ -75,7 +75,7 @@ def check_store(
     """
     if isinstance(make_store, AbstractStore) or not callable(make_store):
         raise TypeError(
-            "`check_store` takes a function that makes an empty store each time it is called, such as "
+            "`check_store` requires a function that returns a new empty store, such as "
             f"`lambda: NpzStore(tempfile.mkdtemp())`, but got {make_store!r}."
         )
     tree = _default() if tree is None else tree
@@ -87,15 +87,15 @@ def check_store(
         store.put(number, value)
     for found in (store, again(store)):
         _check(found.numbers() == [2, 4, 11], f"`numbers` of blocks put as 11, 2, 4, 4 are {found.numbers()}")
-        _check(found.has(4) and not found.has(3), "`has` says which blocks are there")
+        _check(found.has(4) and not found.has(3), "`has` returns whether a block exists")
         _check_same(found.get(11, tree), tree, "a block")
-        _check_same(found.get(4, tree), other, "a block that was put twice, which is as it was put last,")
+        _check_same(found.get(4, tree), other, "a block that was put twice, with its last values,")
         _check_reading(found, tree)
     store.remove(4)
     store.remove(4)
-    _check(again(store).numbers() == [2, 11], "`remove` takes one block away, and may be called again")
+    _check(again(store).numbers() == [2, 11], "`remove` removes one block, and may be called again")
     _refused(lambda: store.get(4), "`get` of a block that was removed")
-    _check_same(store.get(2, tree), other, "a block beside one that was removed")
+    _check_same(store.get(2, tree), other, "a block next to a removed one")
     _check_manifest(make_store(), again)
     _check_creation(make_store(), again)
     _check_names(make_store(), again)
@@ -114,7 +114,7 @@ def _check_empty(store: AbstractStore) -> None:
     _check(list(store.numbers()) == [], "a new store has no blocks")
     _check(not store.has(0), "`has` is false in a new store")
     _check(store.read_manifest() is None, "`read_manifest` of a new store is None")
-    _refused(lambda: store.get(0), "`get` of a block that is not there")
+    _refused(lambda: store.get(0), "`get` of a missing block")
     store.remove(0)
 
 
@@ -124,11 +124,11 @@ def _check_reading(store: AbstractStore, tree: PyTree) -> None:
     _check(isinstance(named, dict) and len(named) == len(leaves), "`get` without `like` returns the arrays by name")
     _check(all(map(_is_array, named.values())), "`get` without `like` returns arrays")
     free = jax.tree.map(lambda _: object(), tree)
-    _check_same(store.get(11, free), tree, "a block with `like` that leaves shapes and dtypes open")
+    _check_same(store.get(11, free), tree, "a block with a `like` without shapes and dtypes")
     if isinstance(tree, dict):
         name = next(iter(tree))
-        _check_same(store.get(11, {name: tree[name]}), {name: tree[name]}, "a part of a block, as `like` asks for,")
-    _refused(lambda: store.get(11, {"not there": np.zeros(3)}), "`get` of an array that the block does not hold")
+        _check_same(store.get(11, {name: tree[name]}), {name: tree[name]}, "a part of a block, selected by `like`,")
+    _refused(lambda: store.get(11, {"not there": np.zeros(3)}), "`get` of an array that the block does not contain")
     wrong = jax.tree.map(lambda x: jax.ShapeDtypeStruct((7, *jnp.shape(x)), jnp.result_type(x)), tree)
     _refused(lambda: store.get(11, wrong), "`get` with a `like` of other shapes")
 
@@ -138,7 +138,7 @@ def _check_manifest(store: AbstractStore, again: Callable[[AbstractStore], Abstr
     manifest = {"kind": "check", "number": 3, "list": [1.5, None, "text"], "nested": {"flag": True}}
     store.write_manifest(manifest)
     for found in (store, again(store)):
-        _check(found.read_manifest() == manifest, "the manifest comes back as it was written last")
+        _check(found.read_manifest() == manifest, "`read_manifest` returns the manifest written last")
 
 
 def _check_creation(store: AbstractStore, again: Callable[[AbstractStore], AbstractStore]) -> None:
@@ -153,11 +153,11 @@ def _check_creation(store: AbstractStore, again: Callable[[AbstractStore], Abstr
 
     with concurrent.futures.ThreadPoolExecutor(runs) as threads:
         created = list(threads.map(create, range(runs)))
-    _check(sum(created) == 1, f"one of {runs} that call `create_manifest` at once gets True, but {sum(created)} did")
+    _check(sum(created) == 1, f"one of {runs} concurrent `create_manifest` calls gets True, but {sum(created)} did")
     winner = {"run": created.index(True)}
-    _check(not store.create_manifest({"run": -1}), "`create_manifest` is False where there is a manifest")
+    _check(not store.create_manifest({"run": -1}), "`create_manifest` is False if a manifest exists")
     _check(
-        again(store).read_manifest() == winner, "the manifest is that of the run for which `create_manifest` is True"
+        again(store).read_manifest() == winner, "the manifest belongs to the run for which `create_manifest` is True"
     )
 
 
@@ -170,7 +170,7 @@ def _check_names(store: AbstractStore, again: Callable[[AbstractStore], Abstract
         store.put(0, tree)
     except (StoreError, ValueError):
         return
-    _check_same(again(store).get(0, tree), tree, "a block of arrays whose names are alike, which `put` did not refuse,")
+    _check_same(again(store).get(0, tree), tree, "a block of arrays with similar names, which `put` accepted,")
 
 
 def _check_together(store: AbstractStore, again: Callable[[AbstractStore], AbstractStore], tree: PyTree) -> None:
@@ -185,9 +185,9 @@ def _check_together(store: AbstractStore, again: Callable[[AbstractStore], Abstr
     with concurrent.futures.ThreadPoolExecutor(len(handles)) as threads:
         list(threads.map(put, range(len(handles))))
     found = again(store)
-    _check(found.numbers() == list(range(len(handles))), "blocks that are put at the same time are all there")
+    _check(found.numbers() == list(range(len(handles))), "all blocks that are put at the same time exist")
     for number in range(len(handles)):
-        _check_same(found.get(number, tree), tree, "a block that was put while others were put")
+        _check_same(found.get(number, tree), tree, "a block that was put concurrently with others")
 
 
 def _check_lock(store: AbstractStore, again: Callable[[AbstractStore], AbstractStore]) -> None:
@@ -197,7 +197,9 @@ def _check_lock(store: AbstractStore, again: Callable[[AbstractStore], AbstractS
             _refused(lambda: store.lock().__enter__(), "`lock` of a store that another run holds")
             if type(store).lock is not AbstractStore.lock or _is_folder(store):
                 other = again(store)
-                _refused(lambda: other.lock().__enter__(), "`lock` of a store that another run holds by another object")
+                _refused(
+                    lambda: other.lock().__enter__(), "`lock` of a store that another run holds through another object"
+                )
 
 
 def _is_folder(store: AbstractStore) -> bool:
@@ -237,7 +239,7 @@ def _check_damage(
                     f"A store breaks a rule: `get` of a block whose file {files[at].name!r} was {what} must raise "
                     f"`StoreError`, but raised {type(error).__name__}: {error}"
                 ) from error
-            _check_same(block, tree, f"a block whose file {files[at].name!r} was {what}, where it is not refused,")
+            _check_same(block, tree, f"a block whose file {files[at].name!r} was {what}, unless it raises,")
 
 
 def _cut(path: pathlib.Path) -> None:
@@ -299,7 +301,7 @@ def _refused(call: Callable[[], Any], what: str) -> None:
         return
     except Exception as error:
         raise AssertionError(f"{what} must raise `StoreError`, but raised {type(error).__name__}: {error}") from error
-    raise AssertionError(f"{what} must raise `StoreError`, but raised nothing.")
+    raise AssertionError(f"{what} must raise `StoreError`, but did not raise.")
 
 
 def _check(holds: bool, rule: str) -> None:

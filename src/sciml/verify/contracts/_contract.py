@@ -22,12 +22,12 @@ def check(condition: bool, message: str) -> None:
 def check_same_arrays(found: PyTree, expected: PyTree, rule: str) -> None:
     """Checks that two PyTrees have the same structure, shapes and dtypes."""
     trees = jax.tree.structure(found), jax.tree.structure(expected)
-    check(trees[0] == trees[1], f"{rule}, but its structure is {trees[0]} in place of {trees[1]}")
+    check(trees[0] == trees[1], f"{rule}, but its structure is {trees[0]} instead of {trees[1]}")
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(found), jax.tree.leaves(expected), strict=True):
         where = jax.tree_util.keystr(path) or "the array"
         check(
             a.shape == b.shape and a.dtype == b.dtype,
-            f"{rule}, but {where} is {a.dtype}{list(a.shape)} in place of {b.dtype}{list(b.shape)}",
+            f"{rule}, but {where} is {a.dtype}{list(a.shape)} instead of {b.dtype}{list(b.shape)}",
         )
 
 
@@ -48,7 +48,7 @@ def check_close(found: PyTree, expected: PyTree, rtol: float, what: str, other: 
         allowed = atol + rtol * max(float(np.max(np.abs(b))), 0.01)
         check(
             bool(off[worst] <= allowed),
-            f"{what} differs from {other} at {jax.tree_util.keystr(path)}{list(map(int, worst))}: {a[worst]} in place "
+            f"{what} differs from {other} at {jax.tree_util.keystr(path)}{list(map(int, worst))}: {a[worst]} instead "
             f"of {b[worst]}, more than {allowed:.1e}",
         )
 

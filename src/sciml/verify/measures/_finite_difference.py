@@ -47,10 +47,10 @@ def finite_difference_gradient(fn: Callable[[PyTree], Array], x: PyTree, *, step
         if eqx.is_inexact_array(leaf) and leaf.dtype != np.float64:
             raise ValueError(
                 f"finite differences need float64, but `x{jax.tree_util.keystr(path)}` is "
-                f"{leaf.dtype}: enable x64 and convert it."
+                f"{leaf.dtype}. Enable x64 and convert it."
             )
     if not any(eqx.is_inexact_array(leaf) for leaf in leaves):
-        raise ValueError("`x` has no floating-point array: there is nothing to differentiate by.")
+        raise ValueError("`x` contains no floating-point array, so there is nothing to differentiate.")
 
     def evaluate(i, values):
         moved = [*leaves[:i], jnp.asarray(values), *leaves[i + 1 :]]
@@ -133,5 +133,5 @@ def check_gradient(
             index = f"[{', '.join(str(int(k)) for k in at)}]" if at else ""
             where = f"x{jax.tree_util.keystr(path)}{index}: got {got[at]}, expected {want[at]}"
     if worst > 1:
-        raise AssertionError(f"wrong gradient by {worst:.3g} times the tolerance at {where}.")
+        raise AssertionError(f"the gradient is wrong by {worst:.3g} times the tolerance at {where}.")
     return worst

@@ -37,7 +37,7 @@ def reflection_level(heard: Float[Array, "..."], reference: Float[Array, "..."])
         ```
     """
     if heard.shape != reference.shape:
-        raise ValueError(f"`heard` has the shape {heard.shape}, but `reference` has {reference.shape}.")
+        raise ValueError(f"`heard` must have the shape of `reference`, {reference.shape}, but has {heard.shape}.")
     return 20 * jnp.log10(jnp.max(jnp.abs(heard - reference)) / jnp.max(jnp.abs(reference)))
 
 

@@ -67,12 +67,12 @@ def observed_order(
     floor = max(10 * float(np.finfo(measured[0].dtype).eps), problem.accuracy)
     if not np.all(errors > floor):  # also where an error is NaN
         raise ValueError(
-            f"the order cannot be seen in the errors {errors} for {tuple(steps)} steps: all must "
-            f"be finite and above {floor:.1e}, where rounding or the known answer ends. Take "
-            "fewer steps if they are too small, more if they are not finite."
+            f"the errors {errors} for {tuple(steps)} steps do not determine an order: all must be finite "
+            f"and above {floor:.1e}, the accuracy of rounding or of the known answer. Use fewer steps if "
+            "they are too small, more if they are not finite."
         )
     if not np.all(np.isfinite(errors)):
-        raise ValueError(f"the errors {errors} for {tuple(steps)} steps must be finite: take more.")
+        raise ValueError(f"the errors {errors} for {tuple(steps)} steps must be finite. Use more steps.")
     sizes = np.abs(np.asarray(dts))
     return fitted(sizes, errors)
 
@@ -81,9 +81,9 @@ def fitted(sizes: np.ndarray, errors: np.ndarray) -> ObservedOrder:
     """Returns the order that errors show; warns where they hardly fall."""
     if errors[np.argmin(sizes)] > 0.9 * errors[np.argmax(sizes)]:
         warn(
-            f"the errors {errors} hardly fall with the sizes {sizes}, so something else than these decides them: of a "
-            "field under smaller steps the error of its grid, in float32 often rounding. Compare with a fine solution "
-            "on the same grid, or in float64.",
+            f"the errors {errors} hardly decrease with the sizes {sizes}, so another error dominates: the grid error "
+            "of a field with smaller time steps, or rounding in float32. Compare with a fine solution "
+            "on the same grid, or use float64.",
         )
     slope = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
     return ObservedOrder(order=float(slope), errors=errors, dts=sizes)

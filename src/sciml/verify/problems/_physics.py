@@ -38,7 +38,7 @@ def kepler(eccentricity: float | int = 0.5, *, t1: RealScalarLike = 6.0, dtype: 
         ```
     """
     if not 0 <= eccentricity <= 0.9:
-        raise ValueError(f"`eccentricity` must lie between 0 and 0.9, but got {eccentricity}.")
+        raise ValueError(f"`eccentricity` must be between 0 and 0.9, but got {eccentricity}.")
     speed = ((1 + eccentricity) / (1 - eccentricity)) ** 0.5
     dtype = floating(dtype)
     return Problem(

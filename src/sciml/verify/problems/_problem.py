@@ -70,7 +70,7 @@ class Problem(eqx.Module):
         """Refuses a problem with no answer or with two."""
         if (self.exact is None) == (self.reference is None):
             raise ValueError(
-                "a Problem needs an answer: give either `exact` or `reference`, but got "
+                "a Problem needs an answer: pass either `exact` or `reference`, but got "
                 + ("neither." if self.exact is None else "both.")
             )
 
@@ -81,7 +81,7 @@ class Problem(eqx.Module):
             ValueError: If only a reference value at `t1` is known.
         """
         if self.exact is None:
-            raise ValueError(f"the solution of {self.name!r} is only known at t1={self.t1}: use `end()`.")
+            raise ValueError(f"the solution of {self.name!r} is only known at t1={self.t1}. Use `end()`.")
         return self.exact(self, t)
 
     def end(self) -> Y:
@@ -114,7 +114,7 @@ class Problem(eqx.Module):
                 unknown = time != jnp.asarray(self.t1, time.dtype)
                 if concrete(unknown) and unknown:
                     raise ValueError(
-                        f"the solution of {self.name!r} is known at t1={self.t1} alone, but the one given ends at "
+                        f"the solution of {self.name!r} is only known at t1={self.t1}, but the given solution ends at "
                         f"{time}."
                     )
         end = [jnp.ravel(x) for x in jax.tree.leaves(answer)]

@@ -217,7 +217,7 @@ def cylinder_table(reynolds: int = 100) -> CylinderTable:
         ```
     """
     if reynolds not in _PUBLISHED:
-        raise ValueError(f"`cylinder_table(reynolds=...)` knows {sorted(_PUBLISHED)}, but got {reynolds!r}.")
+        raise ValueError(f"`cylinder_table(reynolds=...)` must be one of {sorted(_PUBLISHED)}, but is {reynolds!r}.")
     return _PUBLISHED[reynolds]
 
 
@@ -284,7 +284,7 @@ def cavity_table(reynolds: int = 100) -> CavityTable:
         ```
     """
     if reynolds not in _VELOCITIES:
-        raise ValueError(f"`cavity_table(reynolds=...)` knows {sorted(_VELOCITIES)}, but got {reynolds!r}.")
+        raise ValueError(f"`cavity_table(reynolds=...)` must be one of {sorted(_VELOCITIES)}, but is {reynolds!r}.")
     (y, x), (u, v) = _PLACES, _VELOCITIES[reynolds]
     return CavityTable(np.array(y), np.array(u), np.array(x), np.array(v))
 

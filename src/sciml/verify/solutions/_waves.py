@@ -344,7 +344,7 @@ def wave_kernel(
         ```
     """
     if ndim not in (1, 2):
-        raise ValueError(f"`ndim` must be 1 or 2, but is {ndim}: in three dimensions the kernel is no function.")
+        raise ValueError(f"`ndim` must be 1 or 2, but is {ndim}; in three dimensions the kernel is a distribution.")
     c, time = jnp.asarray(speed, r.dtype), jnp.asarray(t, r.dtype)
     reached = jnp.abs(r) < c * time
     if ndim == 1:

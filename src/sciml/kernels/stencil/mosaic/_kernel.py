@@ -72,7 +72,7 @@ class AbstractMosaicKernel(AbstractStencilKernel):
         """The case, if the kernel supports it: what every kernel asks of an update before it cuts fields into tiles."""
         ndim, ndims, dtypes = len(shape), self.ndims, self.dtypes
         if ndim not in ndims:
-            raise NotForKernelsError(f"fields have {ndim} axes, and the kernel takes {' or '.join(map(str, ndims))}")
+            raise NotForKernelsError(f"fields have {ndim} axes, but the kernel supports {' or '.join(map(str, ndims))}")
         if jnp.dtype(dtype).name not in dtypes:
             raise NotForKernelsError(
                 f"fields have dtype {jnp.dtype(dtype)}, and the kernel takes {' and '.join(dtypes)}"

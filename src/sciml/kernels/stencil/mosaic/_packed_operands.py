@@ -49,6 +49,6 @@ def check_operands(update: StencilUpdate, params: PyTree, dtype: Any) -> None:
     for x in jax.tree.leaves(eqx.filter((update.fn, params), eqx.is_array)):
         if x.ndim or x.dtype != dtype:
             raise NotForKernelsError(
-                f"a parameter has dtype {x.dtype} and shape {x.shape}, and the kernel takes numbers of dtype "
+                f"a parameter has dtype {x.dtype} and shape {x.shape}, but the kernel supports numbers of dtype "
                 f"{jnp.dtype(dtype)}"
             )

@@ -214,4 +214,4 @@ def _check_tolerance(value: Any, name: str) -> None:
         return
     known = isinstance(value, int | float) and not isinstance(value, bool)
     if not known or not math.isfinite(value) or value <= 0:
-        raise ValueError(f"`{name}` must be a positive Python number, or None for the solve's, but is {value!r}.")
+        raise ValueError(f"`{name}` must be a positive Python number, or None to use the solve's, but is {value!r}.")

@@ -149,41 +149,41 @@ def _along(integrator: Integrator, bars: PyTree, ys: PyTree, saves: Array, opera
 def _check(integrator: Integrator, operands: Operands, variant: Variant, rtol: Any, atol: Any, name: str) -> None:
     if integrator.control is None and (rtol is not None or atol is not None):
         raise ValueError(
-            f"`{name}(rtol=..., atol=...)` needs a solve with error control, but this one has fixed steps, which are "
-            "taken backwards too. Give `rtol` or `atol` to `solve`, or leave them out here."
+            f"`{name}(rtol=..., atol=...)` requires a solve with error control, but this one has fixed steps, which "
+            "the backward pass also uses. Pass `rtol` or `atol` to `solve`, or leave them out here."
         )
     if isinstance(integrator.stepper, WithHistory):
         raise TypeError(
-            f"`adjoint={name}()` integrates an adjoint equation from the end, where a method of several steps, such as "
-            f"{type(integrator.stepper.base).__name__}, has no steps before. "
-            "Take `adjoint=sciml.adjoints.Checkpointed()`, or a Runge-Kutta method."
+            f"`adjoint={name}()` integrates an adjoint equation from the end, where a multistep method such as "
+            f"{type(integrator.stepper.base).__name__} has no earlier steps. "
+            "Use `adjoint=sciml.adjoints.Checkpointed()`, or a Runge-Kutta method."
         )
     if isinstance(integrator.stepper, Within | Projected):
         raise ValueError(
-            f"`adjoint={name}()` integrates an adjoint equation, which does not know where `positive`, `domain` or "
-            "`project` changed the solution. Take `adjoint=sciml.adjoints.Checkpointed()`."
+            f"`adjoint={name}()` integrates an adjoint equation, which does not account for the changes that "
+            "`positive`, `domain` or `project` made to the solution. Use `adjoint=sciml.adjoints.Checkpointed()`."
         )
     if isinstance(integrator.field, SplitField):
         raise TypeError(
-            f"`adjoint={name}()` integrates an adjoint equation, which lacks the structure that the solver needs. "
-            "Take `adjoint=sciml.adjoints.Checkpointed()`, or a Runge-Kutta method."
+            f"`adjoint={name}()` integrates an adjoint equation, which lacks the structure that the solver requires. "
+            "Use `adjoint=sciml.adjoints.Checkpointed()`, or a Runge-Kutta method."
         )
     if not variant.state and not integrator.stepper.traits.dense:
         raise TypeError(
-            f"`adjoint={name}()` reads the solution between the steps, which {type(integrator.stepper).__name__} does "
-            "not interpolate (`dense = False`). Take `adjoint=sciml.adjoints.Checkpointed()`."
+            f"`adjoint={name}()` requires dense output, but {type(integrator.stepper).__name__} does not interpolate "
+            "(`dense = False`). Use `adjoint=sciml.adjoints.Checkpointed()`."
         )
     if not isinstance(integrator.stepper, Rosenbrock | ESDIRK):
         return
     if integrator.stepper.mass is not None:
         raise ValueError(
-            f"`adjoint={name}()` does not know the adjoint equation of a mass matrix, which the solver has. "
-            "Take `adjoint=sciml.adjoints.Checkpointed()`."
+            f"`adjoint={name}()` does not support the mass matrix of the solver. "
+            "Use `adjoint=sciml.adjoints.Checkpointed()`."
         )
     complex_operands = [x for x in operands.field if jnp.iscomplexobj(x)]
     if variant.parameters and complex_operands:
         raise ValueError(
-            f"`adjoint={name}()` integrates the cotangents of the parameters, which implicit methods cannot where "
-            "these are complex. Take `adjoint=sciml.adjoints.Gauss()`, or give their real and imaginary parts as "
+            f"`adjoint={name}()` integrates the cotangents of the parameters, which implicit methods do not support "
+            "for complex parameters. Use `adjoint=sciml.adjoints.Gauss()`, or pass the real and imaginary parts as "
             "parameters."
         )

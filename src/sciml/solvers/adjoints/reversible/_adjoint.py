@@ -261,8 +261,8 @@ class Reversible(AbstractAdjoint):
             return SymmetricStepper(stepper)
         if not isinstance(stepper, RungeKutta):
             raise TypeError(
-                "`adjoint=Reversible()` makes explicit Runge-Kutta methods reversible, and `solver` is none of "
-                "them. Use `sciml.adjoints.Checkpointed()`, or a method such as `diffrax.Tsit5()`."
+                "`adjoint=Reversible()` requires an explicit Runge-Kutta method as `solver`. Use a method such as "
+                "`diffrax.Tsit5()`, or `sciml.adjoints.Checkpointed()`."
             )
         return ReversibleStepper(stepper, self.coupling)
 

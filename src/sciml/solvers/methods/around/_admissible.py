@@ -161,7 +161,7 @@ def read_admissible(positive: Any, domain: Any, y0: Y) -> Admissible | None:
         TypeError: If one has the wrong type.
     """
     if domain is not None:
-        domain = check_function_of_state(domain, "domain", "the state that says whether it is admissible")
+        domain = check_function_of_state(domain, "domain", "the state that returns whether it is admissible")
         _check_says_one_thing(domain, y0)
     leaves = jax.tree.leaves(y0)
     nothing = positive is None or positive is False
@@ -170,7 +170,7 @@ def read_admissible(positive: Any, domain: Any, y0: Y) -> Admissible | None:
         return None
     wrong = [x.dtype.name for x, f in zip(leaves, given) if f is not None and jnp.iscomplexobj(x)]
     if wrong:
-        raise TypeError(f"`positive` is for real elements, but `y0` has a leaf of {wrong[0]} there.")
+        raise TypeError(f"`positive` requires real elements, but `y0` has a leaf of {wrong[0]} there.")
     return Admissible(tuple(given), domain)
 
 
@@ -179,22 +179,22 @@ def _check_says_one_thing(domain: Any, y0: Y) -> None:
         out = jax.eval_shape(domain, y0)
     except jax.errors.TracerBoolConversionError as error:
         raise TypeError(
-            "`domain` asks Python for the truth of a number that JAX traces, as `and`, `or`, `not`, `if` and chained "
-            "comparisons do. Join conditions with `&`, `|` and `~`: `lambda y: (y[0] < 1) & (y[1] < 1)`."
+            "`domain` converts a traced value to a Python boolean, as `and`, `or`, `not`, `if` and chained comparisons "
+            "do. Combine conditions with `&`, `|` and `~`: `lambda y: (y[0] < 1) & (y[1] < 1)`."
         ) from error
     found = jax.tree.leaves(out)
     if len(found) == 1 and found[0].shape == () and found[0].dtype == bool:
         return
     if len(found) != 1:
-        got, right = f"{len(found)} values", "Join conditions with `&`: `lambda y: (y[0] < 1) & (y[1] < 1)`"
+        got, right = f"{len(found)} values", "Combine conditions with `&`: `lambda y: (y[0] < 1) & (y[1] < 1)`"
     elif found[0].dtype == bool:
         got, right = (
             f"an array of booleans of shape {found[0].shape}",
-            "Join them: `lambda y: jnp.all(y < 1)`",
+            "Combine them: `lambda y: jnp.all(y < 1)`",
         )
     else:
         got = f"{found[0].dtype.name} of shape {found[0].shape}"
-        right = "Compare it with something: `lambda y: y[0] < 1`, or `jnp.all(y < 1)` for the whole state"
+        right = "Return a comparison: `lambda y: y[0] < 1`, or `jnp.all(y < 1)` for the whole state"
     raise ValueError(f"`domain` must return one boolean for the whole state, but returns {got}. {right}.")
 
 

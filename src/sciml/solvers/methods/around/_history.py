@@ -103,8 +103,8 @@ class WithHistory(AbstractWrappedStepper):
         field, operands = self.base.coordinates.close(model, t, y, args, h)
         if isinstance(field, SplitField):
             raise TypeError(
-                f"{type(self.base).__name__} has `Traits(history=True)` and splits its model; methods of several steps "
-                "take a plain vector field."
+                f"{type(self.base).__name__} has `Traits(history=True)` and splits its model, but multistep methods "
+                "require a plain vector field."
             )
         return HistoryField(field), operands
 
@@ -119,8 +119,8 @@ class WithHistory(AbstractWrappedStepper):
         wrong = [x.dtype.name for x in jax.tree.leaves(past) if not jnp.issubdtype(x.dtype, jnp.inexact)]
         if wrong:
             raise TypeError(
-                "The memory of a method with `Traits(history=True)` must be floating-point, since gradients go through "
-                f"it, but that of {type(self.base).__name__} holds {wrong[0]}."
+                "The memory of a method with `Traits(history=True)` must be floating-point, because it is "
+                f"differentiated, but the memory of {type(self.base).__name__} contains {wrong[0]}."
             )
         return History(y, past), found
 
@@ -178,7 +178,7 @@ def with_history(stepper: AbstractStepper) -> AbstractStepper:
     own = {"step_for_vjp": inner.hooks.step_for_vjp is not None, "longest": inner.limits.longest is not no_limit}
     for name in (name for name, found in own.items() if found):
         raise TypeError(
-            f"{type(inner).__name__} has `Traits(history=True)` and a `{name}` of its own, which is for methods whose "
-            "memory can be made from the state. Leave one of the two out."
+            f"{type(inner).__name__} has `Traits(history=True)` and its own `{name}`, which only methods whose memory "
+            "can be computed from the state may define. Leave one of the two out."
         )
     return WithHistory(stepper)

@@ -49,8 +49,8 @@ class OneExchange(AbstractWrappedStepper, AbstractStructuredStepper):
                 return eqx.tree_at(lambda law: law.volumes.sides, model, sides)(t, y, args)
             except Exception as error:
                 error.add_note(
-                    f"With `Domain(exchange='step')` the law is evaluated on a block with layers of its neighbours, "
-                    f"here of shape {y.shape}; what it adds to the rates must take blocks of any size."
+                    f"With `Domain(exchange='step')` the law is evaluated on a block with halo layers, here of shape "
+                    f"{y.shape}; its additional rates must support blocks of any size."
                 )
                 raise
 
@@ -98,8 +98,9 @@ def with_one_exchange(model: Any, stepper: AbstractStepper | None, name: str) ->
     base = stepper.base if isinstance(stepper, FollowingWaves) else stepper
     if not isinstance(base, RungeKutta) or base.traits.fsal:
         raise ValueError(
-            "`Domain(exchange='step')` takes explicit Runge-Kutta methods whose last stage is not the first of the "
-            f"next step, such as `sciml.solvers.SSPRK33()`, but this solve is by {name}. `exchange='stage'` takes all."
+            "`Domain(exchange='step')` requires an explicit Runge-Kutta method whose last stage is not the first "
+            f"stage of the next step, such as `sciml.solvers.SSPRK33()`, but got {name}. `exchange='stage'` supports "
+            "all methods."
         )
     wide = OneExchange(base, base.evaluations * model.volumes.reconstruction.radius)
     return wide if base is stepper else dataclasses.replace(stepper, base=wide)

@@ -106,8 +106,7 @@ def check_invariants(invariants: Any, y0: Y) -> Callable[[Y], PyTree]:
     count = sum(x.size for x in found)
     if not 0 < count <= _MOST_NUMBERS:
         raise ValueError(
-            f"`project` must return the one to {_MOST_NUMBERS} numbers that the equation conserves, but returns "
-            f"{count}."
+            f"`project` must return from one to {_MOST_NUMBERS} conserved quantities, but returns {count}."
         )
     wrong = [x.dtype.name for x in found if not jnp.issubdtype(x.dtype, jnp.floating)]
     if wrong:

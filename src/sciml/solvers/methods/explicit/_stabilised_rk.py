@@ -272,6 +272,6 @@ def check_radius(radius: Any, name: str) -> None:
     """
     if not (radius is None or callable(radius) or (isinstance(radius, float) and 0 <= radius < math.inf)):
         raise ValueError(
-            f"`{name}(spectral_radius=...)` must be a number that is not negative, a function (t, y, args), or None, "
-            f"but is {radius!r}. A value that is traced goes through `args` and a function."
+            f"`{name}(spectral_radius=...)` must be a nonnegative number, a function (t, y, args), or None, but is "
+            f"{radius!r}. Pass a traced value through `args` and a function."
         )

@@ -79,8 +79,8 @@ def as_tableau(method: Any) -> SinglyImplicit:
     found = tableau_of(method) if isinstance(method, diffrax.AbstractSolver) else None
     if found is None:
         raise TypeError(
-            "`method` must be a diffrax solver that is singly diagonally implicit, stiffly accurate and of an explicit "
-            f"first stage, such as `diffrax.Kvaerno5()` or `diffrax.KenCarp4()`, but is {method!r}."
+            "`method` must be a diffrax solver that is singly diagonally implicit and stiffly accurate with an "
+            f"explicit first stage, such as `diffrax.Kvaerno5()` or `diffrax.KenCarp4()`, but is {method!r}."
         )
     return found
 

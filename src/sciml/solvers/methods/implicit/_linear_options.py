@@ -33,11 +33,11 @@ def as_iteration(solver: Any) -> Any:
         return None
     if not isinstance(solver, lx.GMRES | lx.BiCGStab):
         raise TypeError(
-            f"`linear_solver` must be an iteration such as {SIMPLEST} or `lineax.BiCGStab(rtol=1e-3, atol=1e-6)`, or "
-            f"None for what the structure of the Jacobian asks for, but is {solver!r}."
+            f"`linear_solver` must be an iterative solver such as {SIMPLEST} or `lineax.BiCGStab(rtol=1e-3, "
+            f"atol=1e-6)`, or None to choose by the Jacobian's structure, but is {solver!r}."
         )
     if not all(map(concrete, (solver.rtol, solver.atol))):
-        raise TypeError("`linear_solver` must have tolerances that are known numbers, but they are traced.")
+        raise TypeError("`linear_solver` must have constant tolerances, but they are traced.")
     return solver
 
 
@@ -81,7 +81,7 @@ def choice_of(
     """
     if solver is None and preconditioner is not None:
         raise ValueError(
-            f"`{name}(preconditioner=...)` is for iterations: give `linear_solver` as well, such as {SIMPLEST}."
+            f"`{name}(preconditioner=...)` requires an iterative solver: also pass `linear_solver`, such as {SIMPLEST}."
         )
     return LinearChoice(solver, preconditioner, relative=relative)
 
@@ -107,8 +107,8 @@ def check_systems(name: str, y: Y, mass: Mass | None) -> int:
     most = choices().linear.sparse_at_most
     if half and size > most:
         raise TypeError(
-            f"`solver={name}()` needs a state of float32 or float64 for more than {most} unknowns, but `y0` has "
-            f"{size} of {half[0]}, in which no library solves linear systems."
+            f"`solver={name}()` requires float32 or float64 for more than {most} unknowns, but `y0` has {size} of "
+            f"{half[0]}, which linear algebra libraries do not support."
         )
     if mass is not None and mass.size != size:
         raise ValueError(

@@ -67,22 +67,22 @@ def as_mass(mass: Any) -> Mass | None:
         return mass
     if not concrete(mass):
         raise TypeError(
-            "`mass` must be constant, but it is traced: it was made under `jax.jit`, `jax.grad` or another "
-            "transformation. Give a NumPy array, and put what depends on parameters into the model."
+            "`mass` must be constant, but it is traced: it was created under `jax.jit`, `jax.grad` or another "
+            "transformation. Pass a NumPy array, and move factors that depend on parameters into the model."
         )
     if callable(mass):
         raise TypeError(
             "`mass` must be a constant matrix of shape (n, n), but is a function. If it depends on time or state, "
-            "return `jnp.linalg.solve(M, f)` from the model in place of `f`. If it is singular, add the rates as "
-            "unknowns z, with y' = z and 0 = M(t, y) z - f(t, y), whose mass is constant."
+            "return `jnp.linalg.solve(M, f)` from the model instead of `f`. If it is singular, add the rates as "
+            "unknowns z with y' = z and 0 = M(t, y) z - f(t, y), a system whose mass matrix is constant."
         )
     matrix = np.asarray(mass)
     if not np.issubdtype(matrix.dtype, np.number) or np.iscomplexobj(matrix):
         raise TypeError(f"`mass` must be a real matrix, but has dtype {matrix.dtype}.")
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(
-            f"`mass` must be a square matrix of shape (n, n), n the number of elements of the state, but has "
-            f"shape {matrix.shape}. For a diagonal matrix give `numpy.diag(entries)`."
+            f"`mass` must be a square matrix of shape (n, n), where n is the number of elements of the state, but "
+            f"has shape {matrix.shape}. For a diagonal matrix pass `numpy.diag(entries)`."
         )
     if not np.all(np.isfinite(matrix)):
         raise ValueError("`mass` must be finite, but has entries that are NaN or infinite.")

@@ -98,7 +98,7 @@ class AbstractReactionStepper(AbstractStepper):
         """Returns the reactions as closed functions, with their operands."""
         del h
         if not isinstance(model, ReactionsWithKey):
-            raise TypeError(f"`solver={type(self).__name__}()` is for reactions, a `sciml.Reactions`.")
+            raise TypeError(f"`solver={type(self).__name__}()` requires a reaction model, a `sciml.Reactions`.")
         word = jnp.zeros((), jnp.uint32)
         return close_split_field(
             model,
@@ -185,8 +185,9 @@ def _rates(model: ReactionsWithKey, args: Args, x: Array) -> Array:
 
 
 _NO_DERIVATIVE = (
-    "A path of a jump process has no derivative: its counts jump, and stay the same for a small change of a rate. "
-    "Differentiate a mean by its `rate_equations`, or the paths of its limit for large counts, `langevin()`."
+    "The path of a jump process has no useful derivative: its counts are integers, and do not change with a small "
+    "change of a rate. Differentiate the mean with `rate_equations`, or the paths of the large-count limit, "
+    "`langevin()`."
 )
 
 

@@ -37,9 +37,8 @@ def functions_of_second_order(
     rubs: Any = getattr(model, "friction", None)
     if rubs is not None and not friction:
         raise TypeError(
-            f"`solver={name}()` solves equations without friction, but `{type(model).__name__}` has a method "
-            "`friction`. Take `VelocityVerlet()` or `Yoshida(order=4)` for it, or a method for any model, such as "
-            "`diffrax.Tsit5()`."
+            f"`solver={name}()` does not support friction, but `{type(model).__name__}` has a method `friction`. Use "
+            "`VelocityVerlet()` or `Yoshida(order=4)`, or a general method such as `diffrax.Tsit5()`."
         )
     if isinstance(y, tuple):
         fits = len(y) == 2 and jax.tree.structure(y[0]) == jax.tree.structure(y[1])
@@ -47,8 +46,8 @@ def functions_of_second_order(
         fits = jax.tree_util.all_leaves([y]) and jnp.ndim(y) == 1 and jnp.size(y) % 2 == 0
     if not fits:
         raise ValueError(
-            f"`solver={name}()` needs a state `(q, v)` of position and velocity, two PyTrees alike, or one array of "
-            f"positions and then velocities, but `y0` is {structure_words(y)}."
+            f"`solver={name}()` requires a state `(q, v)` of position and velocity, two PyTrees of the same structure, "
+            f"or one array of positions followed by velocities, but `y0` is {structure_words(y)}."
         )
     found = {
         "field": (lambda model, args, t, y: model(t, y, args), (t, y)),

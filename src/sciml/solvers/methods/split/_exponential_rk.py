@@ -94,11 +94,11 @@ class Exponential(AbstractModalStepper):
         if isinstance(model, AbstractSplit):
             name = type(model).__name__
             raise TypeError(
-                f"`solver={self.name}()` needs a diagonal linear part, but the stiff part of this {name} has no modes: "
-                "diffusion has them where its coefficient is a number and every side is Periodic, or with `order=2` "
-                "Dirichlet or Neumann. Methods that solve with the stiff part run here: `sciml.solvers.ARK()`, which "
-                "`solve` takes by default, `ARS()`, `CrankNicolson()`; and `RKC2` or `RKL2` without solves, where the "
-                "model says its `spectral_radius`."
+                f"`solver={self.name}()` requires a diagonal linear part, but the stiff part of this {name} has no "
+                "modes: diffusion has modes if its coefficient is a number and every side is Periodic, or with "
+                "`order=2` Dirichlet or Neumann. Use `sciml.solvers.ARK()` (the default of `solve`), `ARS()` or "
+                "`CrankNicolson()`, which solve linear systems; or, if the model has `spectral_radius`, `RKC2` or "
+                "`RKL2`, which do not."
             )
         if not isinstance(model, AbstractSemilinear):
             raise needs(self.name, AbstractSemilinear, model, "a model with a diagonal linear part")

@@ -96,8 +96,9 @@ def modal_functions(
         fits = part.ndim == mode.ndim and all(m in (1, n) for m, n in zip(part.shape, mode.shape))
         if part.ndim != 0 and not fits:
             raise ValueError(
-                f"`{name}.linear(args)` must broadcast to the modes, of shape {mode.shape}, with as many axes, but has "
-                f"shape {part.shape}. The modes are `{name}.transform(y0)`: does `y0` have the model's grid?"
+                f"`{name}.linear(args)` must broadcast to the modes, of shape {mode.shape}, with the same number of "
+                f"axes, but has shape {part.shape}. The modes are `{name}.transform(y0)`: does `y0` match the model's "
+                "grid?"
             )
         if jnp.issubdtype(part.dtype, jnp.complexfloating) and not jnp.issubdtype(mode.dtype, jnp.complexfloating):
             raise ValueError(f"`{name}.linear(args)` is complex, but the modes are real.")
@@ -155,6 +156,6 @@ def times(a: Array, u: Array) -> Array:
 def needs(solver: str, kind: type, model: Callable, what: str) -> TypeError:
     """Returns the error that says which structure a solver needs."""
     return TypeError(
-        f"`solver={solver}()` needs {what}, `sciml.{kind.__name__}`, but `model` is "
-        f"{getattr(model, '__name__', type(model).__name__)}, which does not say it has one."
+        f"`solver={solver}()` requires {what}, `sciml.{kind.__name__}`, but `model` is "
+        f"{getattr(model, '__name__', type(model).__name__)}, which does not derive from it."
     )

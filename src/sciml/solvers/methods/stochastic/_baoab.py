@@ -56,7 +56,7 @@ class BAOAB(AbstractStochasticStepper):
         """
         del h
         if not isinstance(model, ModelWithNoise) or not isinstance(model.model, Langevin):
-            raise TypeError("`solver=BAOAB()` is for the Langevin equation, a `sciml.Langevin`.")
+            raise TypeError("`solver=BAOAB()` requires a Langevin equation, a `sciml.Langevin`.")
 
         def bath(model, args, h):
             del args

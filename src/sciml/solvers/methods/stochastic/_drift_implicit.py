@@ -156,8 +156,9 @@ class DriftImplicitMilstein(_AbstractDriftImplicit):
         """Checks that the noise is additive, or acts on each element by itself."""
         if not field.noise.additive and (field.noise.kind == "general" or not field.is_elementwise()):
             raise ValueError(
-                "`solver=DriftImplicitMilstein()` is for additive and scalar noise, and for diagonal noise of which "
-                "each element depends on its own element of the state alone: take `DriftImplicitEuler()` with `dt`."
+                "`solver=DriftImplicitMilstein()` supports additive and scalar noise, and diagonal noise whose "
+                "elements each depend only on their own element of the state. Use `DriftImplicitEuler()` with `dt` "
+                "instead."
             )
 
     def step(self, field: BoundNoisyField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:

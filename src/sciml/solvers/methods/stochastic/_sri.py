@@ -68,8 +68,8 @@ class SRIW1(AbstractStochasticStepper):
         """Checks that the noise is diagonal or scalar."""
         if field.noise.kind == "general" or not field.is_elementwise():
             raise ValueError(
-                "`solver=SRIW1()` is for scalar noise, and for diagonal noise of which each element depends on its own "
-                "element of the state alone: take `diffrax.SRA1()` for additive noise, or `diffrax.SPaRK()`."
+                "`solver=SRIW1()` supports scalar noise, and diagonal noise whose elements each depend only on their "
+                "own element of the state. Use `diffrax.SRA1()` for additive noise, or `diffrax.SPaRK()`."
             )
 
     def advance(self, field: BoundNoisyField, t: RealScalarLike, h: RealScalarLike, y: Y) -> tuple[Y, Y]:

@@ -94,7 +94,7 @@ class StochasticRungeKutta(AbstractStochasticStepper):
         """Checks that the noise is additive where the method needs that."""
         if self.additive and not field.noise.additive:
             raise ValueError(
-                f"`solver={self.name}()` is for additive noise, and here the diffusion depends on the state: take "
+                f"`solver={self.name}()` only supports additive noise, but this diffusion depends on the state. Use "
                 "`diffrax.SPaRK()`, `diffrax.ItoMilstein()` or `sciml.solvers.SRIW1()`."
             )
 

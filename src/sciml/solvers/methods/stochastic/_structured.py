@@ -65,7 +65,7 @@ def close_structured_noise(
         TypeError: If the model has no noise, or its drift not the structure.
     """
     if not isinstance(model, ModelWithNoise):
-        raise TypeError("A method for stochastic equations needs a model with noise, a `sciml.Stochastic`.")
+        raise TypeError("A method for stochastic equations requires a model with noise, a `sciml.Stochastic`.")
     functions = {
         name: (_of_drift(function), inputs)
         for name, (function, inputs) in functions_of(model.model.without_noise, t, y, args).items()

@@ -49,8 +49,8 @@ class PlatenWeak2(AbstractStochasticStepper):
         """Checks that the noise is such that the method is of weak order 2."""
         if not field.noise.additive and not field.is_elementwise():
             raise ValueError(
-                "`solver=PlatenWeak2()` is for additive and scalar noise, and for diagonal noise of which each element "
-                "depends on its own element of the state alone: take `diffrax.SPaRK()` or `diffrax.Euler()`."
+                "`solver=PlatenWeak2()` supports additive and scalar noise, and diagonal noise whose elements each "
+                "depend only on their own element of the state. Use `diffrax.SPaRK()` or `diffrax.Euler()` instead."
             )
 
     def advance(self, field: BoundNoisyField, t: RealScalarLike, h: RealScalarLike, y: Y) -> tuple[Y, None]:
