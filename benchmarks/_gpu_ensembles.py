@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import sciml
+from sciml import kernels
 
 from ._harness import duration, median_seconds
 from ._problems import lorenz
@@ -96,11 +97,12 @@ def solved(ensemble: Ensemble, impl: str | None) -> Callable[[jax.Array], sciml.
 
     def member(number: jax.Array) -> sciml.Solution:
         y0 = jnp.asarray([1.0, 0.0, 0.0], ensemble.dtype)
-        how = ensemble.how | dict(args=ensemble.args(number), impl=impl, throw=False)
+        how = ensemble.how | dict(args=ensemble.args(number), throw=False)
         if ensemble.noisy:
             bits = jax.lax.bitcast_convert_type(number.astype(jnp.float32), jnp.uint32)
             how["key"] = jax.random.fold_in(jax.random.key(0), bits)
-        return sciml.solve(ensemble.model, y0, t0=0.0, t1=1.0, **how)
+        with contextlib.nullcontext() if impl is None else kernels.use(impl):
+            return sciml.solve(ensemble.model, y0, t0=0.0, t1=1.0, **how)
 
     return jax.vmap(member)
 

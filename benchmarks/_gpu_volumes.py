@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import sciml
+from sciml import kernels
 from sciml.models import Euler
 from sciml.spatial import WENO5Z, Grid, Muscl, Outflow, Periodic
 
@@ -37,8 +38,8 @@ def _error(options: dict[str, Any], interpret: bool) -> float:
     y = _start(law, grid)
 
     def change(impl: str) -> np.ndarray:
-        how = {"interpret": True} if interpret and impl == "pallas" else {}
-        return np.asarray(sciml.solve(law, y, t0=0.0, t1=4e-4, dt=4e-4, impl=impl, **how).ys[-1] - y)
+        with kernels.use(impl, interpret=interpret and impl == "pallas"):
+            return np.asarray(sciml.solve(law, y, t0=0.0, t1=4e-4, dt=4e-4).ys[-1] - y)
 
     found, expected = change("pallas"), change("xla")
     return float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
@@ -83,8 +84,8 @@ def rates(
                     continue
 
                 def run(y: jax.Array, impl: str = impl) -> jax.Array:
-                    how = {"interpret": True} if interpret and impl == "pallas" else {}
-                    solved = sciml.solve(law, y, t0=0.0, t1=steps * dt, dt=dt, impl=impl, throw=False, **how)  # noqa: B023
+                    with kernels.use(impl, interpret=interpret and impl == "pallas"):
+                        solved = sciml.solve(law, y, t0=0.0, t1=steps * dt, dt=dt, throw=False)  # noqa: B023
                     return solved.ys[-1]
 
                 start = time.perf_counter()

@@ -256,8 +256,6 @@ def options_of(setting: Setting, a: Any, number: Any) -> tuple[Any, dict[str, An
         options |= dict(events=events_of(setting, a, valve), max_events=8)
     if setting.refill:
         options |= dict(batching="refill")
-    if setting.kernel:
-        options |= dict(impl="pallas", interpret=True)
     if setting.adjoint:
         options |= dict(adjoint=ADJOINTS[setting.adjoint])
     return (a, valve), options
@@ -265,6 +263,12 @@ def options_of(setting: Setting, a: Any, number: Any) -> tuple[Any, dict[str, An
 
 def _vector(setting: Setting, parts: list[Any]) -> Any:
     return jnp.concatenate([jnp.ravel(x) for x in parts])
+
+
+def by_kernel(*args: Any, **options: Any) -> sciml.Solution:
+    """`sciml.solve` by a kernel, in JAX's interpreter."""
+    with sciml.kernels.use("pallas", interpret=True):
+        return sciml.solve(*args, **options)
 
 
 def _record(found: Any) -> list[Any]:
@@ -276,7 +280,8 @@ def solve(setting: Setting, a: Any, start: Any, end: Any, number: Any) -> tuple[
     args, options = options_of(setting, a, number)
     begin = setting.begin if isinstance(end, float) else jnp.asarray(setting.begin, a.dtype)
     at = lambda fractions: begin + jnp.asarray(fractions, a.dtype) * (end - begin)  # noqa: E731
-    run = functools.partial(sciml.solve, model(setting), start, t0=begin, args=args, throw=False)
+    solve = by_kernel if setting.kernel else sciml.solve
+    run = functools.partial(solve, model(setting), start, t0=begin, args=args, throw=False)
     if setting.resumed:
         middle = at(SPLIT)
         early, late = (tuple(t for t in SAVED if (t < SPLIT) == first) for first in (True, False))

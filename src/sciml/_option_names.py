@@ -18,6 +18,7 @@ def _named(option: str, names: str) -> dict[str, str]:
 _DTMAX = "stepsize_controller=diffrax.PIDController(rtol=..., atol=..., {}=...)"
 _COMPUTED = "computed from the program of the model, with its zeros, and need not be given"
 _KEY = _named("key=jax.random.key(0)", "seed rng random_state rngs prng prng_key")
+_KERNELS = _named("set for a block of code, `with sciml.kernels.use(...):`", "impl interpret backend kernel")
 _PROGRESS = _named("progress=True", "verbose disp progress_bar progress_meter")
 
 _STEPS = {
@@ -57,11 +58,13 @@ _SOLVE = {
         "an option of `sciml.simulate`, which shows how far it is", "progress verbose disp progress_bar progress_meter"
     ),
     **_named("batching=", "schedule"),
+    **_KERNELS,
 }
 
 _SIMULATE = {
     **_STEPS,
     **_PROGRESS,
+    **_KERNELS,
     **_named("saveat=", "t_eval ts t teval save_at times save_times tout"),
     **_named("save_every=", "record_every log_every output_every save_interval every"),
     **_named("store=", "path out directory folder save_to filename file output_dir"),

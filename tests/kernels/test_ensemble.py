@@ -336,7 +336,7 @@ def test_the_interpreter_is_refused_inside_shard_map_by_name_whatever_the_model_
         def field(t, y, a):
             return jnp.full_like(y, 0.3) - a * y
 
-        how = dict(dt=0.5, solver=diffrax.Heun(), impl="pallas", interpret=True)
+        how = dict(dt=0.5, solver=diffrax.Heun(), impl="interpret")
         return solve(field, jnp.ones(2, jnp.float32), t0=0.0, t1=1.0, args=a, **how).ys
 
     mesh = Mesh(np.array(jax.devices()[:2]), ("member",))
@@ -436,7 +436,7 @@ def test_a_kernel_that_is_forced_says_what_it_cannot_do(model, y0, how, words):
     y0 = y0 if y0.dtype == np.complex64 else y0.astype(np.float32)
 
     def member(p):
-        return sciml.solve(model, y0, t0=0.0, t1=1.0, args=p, rtol=1e-3, impl="pallas", interpret=True, **how)
+        return solve(model, y0, t0=0.0, t1=1.0, args=p, rtol=1e-3, impl="interpret", **how)
 
     with pytest.raises(ValueError, match=words) as caught:
         jax.eval_shape(jax.vmap(member), rates(3))
@@ -453,7 +453,8 @@ def test_select_says_what_runs_and_why(monkeypatch, caplog):
     with pytest.raises(ValueError, match="requires a GPU or a TPU"):
         kernels.select(lotka_volterra, p, y, p, impl="pallas")
     with pytest.raises(ValueError, match="`impl` must be one of"):
-        sciml.solve(lotka_volterra, y, t0=0.0, t1=1.0, args=p, impl="cuda")
+        with kernels.use("cuda"):
+            pass
     believe(monkeypatch, False, "it is slower")
     with caplog.at_level(logging.INFO, "sciml.kernels"):
         for _ in range(2):
@@ -466,5 +467,5 @@ def test_select_says_what_runs_and_why(monkeypatch, caplog):
 
 @pytest.mark.x64
 def test_one_member_runs_by_xla():
-    sol = sciml.solve(lambda t, y, args: -y, jnp.ones(2), t0=0.0, t1=1.0, dt=0.1, impl="pallas", interpret=True)
+    sol = solve(lambda t, y, args: -y, jnp.ones(2), t0=0.0, t1=1.0, dt=0.1, impl="interpret")
     np.testing.assert_allclose(sol.ys[-1], np.exp(-1), rtol=1e-6)

@@ -405,7 +405,7 @@ def test_models_and_tune_take_a_kernel_of_ones_own(tmp_path):
     with kernels.use(Rolled()):
         found = sciml.solve(model, u, **how)
         many = jax.vmap(lambda y: sciml.solve(lambda t, y, args: -y, y, t0=0.0, t1=1.0).ys)(jnp.ones((3, 2)))
-    np.testing.assert_allclose(found.ys, sciml.solve(model, u, impl="xla", **how).ys, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found.ys, sciml.solve(model, u, **how).ys, rtol=1e-5, atol=1e-6)
     assert many.shape == (3, 1, 2)  # members of another model run by XLA
     with pytest.raises(ValueError, match="between steps"), kernels.use(Rolled()):
         sciml.solve(model, u, saveat=[0.013], **how)

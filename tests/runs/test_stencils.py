@@ -98,6 +98,5 @@ def test_runs_that_no_kernel_takes_are_refused_where_one_is_asked_for():
             sciml.simulate(model, y0[None], dt=0.1, solver=solver, in_axes=(None, 0, None), **options)
         with pytest.raises(ValueError, match="two or more whole steps"):
             sciml.simulate(model, y0, dt=0.1, solver=solver, save_every=0.1, **options)
-        sciml.simulate(model, y0, dt=0.1, solver=solver, save_every=0.1, impl="auto", **options)
-    with pytest.raises(ValueError, match="are adaptive"):
-        sciml.simulate(model, y0, solver=diffrax.Tsit5(), impl="pallas", interpret=True, **options)
+        with kernels.use("auto"):
+            sciml.simulate(model, y0, dt=0.1, solver=solver, save_every=0.1, **options)

@@ -12,11 +12,17 @@ USED = contextvars.ContextVar("sciml.kernels.use", default=AUTO)
 
 @contextlib.contextmanager
 def use(impl: str | AbstractKernel, *, interpret: bool = False) -> Iterator[None]:
-    """Within its block, every call that takes `impl=` and is given none runs like this.
+    """Sets, for a block of code, whether XLA or a kernel runs `sciml.solve` and `sciml.simulate`.
 
-    These are `sciml.solve`, `sciml.simulate`, `kernels.stencil.evolve` and `tune`, and `select` of stencils and of
-    ensembles. What is given to a call counts more than its block, an inner block more than an outer one, and outside of
-    any it is `"auto"`: a kernel where its trial went well (`kernels.qualify`), else XLA. With `"xla"` no kernel runs.
+    `kernels.stencil.evolve`, `tune` and `kernels.select` follow it as well, unless they are given their own `impl=`. An
+    inner block counts more than an outer one. Outside of any block it is `"auto"`: a kernel where its trial went well
+    (`kernels.qualify`), else XLA. With `"xla"` no kernel runs.
+
+    The members of a `jax.vmap` have a kernel that integrates a block of them as a whole, with their states in registers
+    (`kernels.select`), and with `adjoint=sciml.adjoints.Forward()` its columns too; XLA computes other derivatives, and
+    solves of one member. Models that are stencils have kernels for fixed steps, and conservation laws one for their
+    rates.
+
     With `"pallas"` a kernel must: models that are stencils, conservation laws and the members of a `jax.vmap` then run
     by one, or are an error that says why not. What never has a kernel, such as one member of another model, runs by XLA
     as ever; but where a machine has no kernels, `"pallas"` is an error for it too, unless it is interpreted. What is
@@ -43,7 +49,7 @@ def use(impl: str | AbstractKernel, *, interpret: bool = False) -> Iterator[None
         how = dict(t0=0.0, t1=0.05, dt=0.01, solver=diffrax.Heun())
         with kernels.use("pallas", interpret=True):
             sol = sciml.solve(model, u, **how)
-        assert jnp.allclose(sol.ys, sciml.solve(model, u, impl="pallas", interpret=True, **how).ys)
+        assert jnp.allclose(sol.ys, sciml.solve(model, u, **how).ys, atol=1e-6)
         ```
     """
     with using(requested(impl, interpret)):

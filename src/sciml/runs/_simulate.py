@@ -19,7 +19,7 @@ from .._option_names import knows_other_names
 from .._progress import ProgressOption, check_progress
 from .._types import Args, BoolScalarLike, IntScalarLike, RealScalarLike, Y
 from ..kernels._backends import XLA
-from ..kernels._use import requested
+from ..kernels._use import USED
 from ..solvers._plan import Plan, Times, default_solver, plan_events, with_courant_number
 from ..solvers._request import Interval, Request
 from ..solvers._stable_step import limited_stepper, settle_step
@@ -194,8 +194,6 @@ def simulate(
     checkpoints: AbstractStore | None = None,
     segment_steps: IntScalarLike | None = None,
     max_steps: IntScalarLike | None = None,
-    impl: str | None = None,
-    interpret: bool = False,
     progress: ProgressOption = True,
     throw: bool = True,
 ) -> Run:
@@ -248,9 +246,6 @@ def simulate(
         segment_steps: The maximum number of steps in a segment, after which the host checks the run; by default a few
             thousand for small states, fewer for large ones.
         max_steps: The maximum number of attempted steps of a member; by default unlimited.
-        impl: The backend, as for `solve`. Only models that are stencils have kernels here, with fixed steps and one
-            member; everything else runs with XLA.
-        interpret: Whether to run the kernel of `impl="pallas"` in JAX's interpreter.
         progress: Whether to show a progress bar, or a function that is called with a `Progress` after every
             segment. It counts the model's time since `t0`.
         throw: Whether to raise an error at the end if the run, or a member, failed.
@@ -316,7 +311,7 @@ def simulate(
             inputs = read_axes(model, check_state(y0), arrays_of(args), in_axes)
         times, elapsed, ts = _prepare.saved_times(times, t0, t1, save_every, saveat)
         stops = read_stops(stop, elapsed is not None)
-        backend = backend_of(model, XLA if changed else requested(impl, interpret))
+        backend = backend_of(model, XLA if changed else USED.get())
         if plan.control is not None or inputs.members is not None:
             backend = decline(model, backend, "its steps are adaptive" if plan.control else "it has members")
         if plan.admissible is not None:

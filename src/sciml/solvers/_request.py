@@ -39,8 +39,6 @@ class Request(NamedTuple):
         adjoint: How derivatives are computed; None for the default.
         max_steps: The limit on attempted steps.
         batching: How the members of a `jax.vmap` share the loop.
-        impl: What runs the solve; None for what the block around the call says.
-        interpret: Whether its kernel runs in JAX's interpreter.
         default_tolerances: What `rtol` and `atol` are where they are not given; by default they follow from the dtype.
         stepper: The method that is taken for the solver, where that has been decided.
     """
@@ -67,8 +65,6 @@ class Request(NamedTuple):
     adjoint: Any = None
     max_steps: IntScalarLike | None = None
     batching: str = "lockstep"
-    impl: str | None = None
-    interpret: bool = False
     default_tolerances: tuple[float, float] | None = None
     stepper: Any = None
 

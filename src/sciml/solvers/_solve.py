@@ -19,7 +19,7 @@ from .._option_names import knows_other_names
 from .._status import SolveError, Status, raise_for_status
 from .._types import Args, BoolScalarLike, IntScalarLike, RealScalarLike, Y
 from ..kernels._backends import AUTO, KERNEL_OF, XLA, KernelRequest
-from ..kernels._use import USED, requested
+from ..kernels._use import USED
 from . import _diffrax_fallback
 from ._calls import WarmCall, compiled, find, key_of, remember, split, wait_shortly
 from ._integrate import Settings, integrate
@@ -87,8 +87,6 @@ def solve(
     adjoint: AbstractAdjoint | None = None,
     max_steps: IntScalarLike | None = None,
     batching: str = "lockstep",
-    impl: str | None = None,
-    interpret: bool = False,
     throw: bool = True,
 ) -> Solution:
     r"""Solves the initial value problem $\dot y = f(t, y, \mathrm{args})$, $y(t_0) = y_0$, from $t_0$ to $t_1$.
@@ -177,13 +175,6 @@ def solve(
             with a neural network as vector field may move to fewer lanes. With "refill", there are fewer lanes than
             members, and a lane whose member is done starts the next one, which is faster if a few members need many
             more steps than the others. Gradients always use lockstep.
-        impl: The backend: "auto" uses a kernel if it was measured to be correct and faster, otherwise XLA; "xla" and
-            "pallas" select one of them. None uses the enclosing `sciml.kernels.use` block, or "auto" outside of any.
-            Kernels integrate a block of `jax.vmap` members as a whole, with their states in registers
-            (`sciml.kernels.select`), also with `adjoint=Forward()`; XLA computes other derivatives and single members.
-            Models that are stencils have their own kernels for fixed steps, and conservation laws for their rates.
-        interpret: Whether to run the kernel of `impl="pallas"` in JAX's interpreter, which is slow but works on any
-            machine; for checks.
         throw: Whether to raise an error if the solve fails. Under a JAX transformation no error can be raised; check
             `Solution.status` or call `Solution.raise_if_failed` afterwards.
 
@@ -210,7 +201,7 @@ def solve(
         t0=t0, t1=t1, args=args, key=key, dt=dt, dt0=dt0, cfl=cfl, rtol=rtol, atol=atol, solver=solver,
         stepsize_controller=stepsize_controller, norm=norm, positive=positive, domain=domain, project=project,
         saveat=saveat, resume=resume, events=events, max_events=max_events, adjoint=adjoint, max_steps=max_steps,
-        batching=batching, impl=impl, interpret=interpret,
+        batching=batching,
     )  # fmt: skip
     with blaming_state(model, y0), naming_texts(args):
         if solver is None:
@@ -268,7 +259,7 @@ def _solved_for_times(model: Any, y0: Y, request: Request, continuation: Continu
         if continuation:
             check_alone()
         return solve_between_events(_solved, model, y0, request, events)
-    kernel = _kernel(request.impl, request.interpret)
+    kernel = _kernel()
     # times of events are checked and count by value, and noise has a path: such a call is decided each time
     alike = events is None and request.key is None and not continuation and not isinstance(model, AbstractDelayed)
     model = model.vector_field if isinstance(model, diffrax.ODETerm) else model
@@ -417,9 +408,9 @@ def _with_kernel(model: Any, y0: Y, kernel: KernelRequest) -> tuple[Any, KernelR
     return model, kernel if model.volumes.chosen is None else XLA
 
 
-def _kernel(impl: Any, interpret: bool) -> KernelRequest:
-    """Returns what is asked for, by the call or by the block around it: XLA where "auto" has nothing else."""
-    kernel = USED.get() if impl is None and interpret is False else requested(impl, interpret)
+def _kernel() -> KernelRequest:
+    """Returns what the block around the call asks for: XLA where "auto" has nothing else."""
+    kernel = USED.get()
     return XLA if kernel == AUTO and default_platform() not in KERNEL_OF else kernel
 
 

@@ -23,6 +23,7 @@ from .._interfaces._delayed import AbstractDelayed
 from .._interfaces._model import AbstractPartitioned, AbstractSecondOrder, AbstractSemilinear, AbstractSplit
 from .._status import Status
 from .._types import Args, Y
+from ..kernels._use import USED
 from ._calls import compiled, split
 from ._plan import DEFAULT_MAX_STEPS
 from ._request import Request
@@ -102,7 +103,7 @@ def _may_change(model: Any, request: Request) -> bool:
     """Whether nothing that was asked for rules out another method than the explicit one."""
     # with one of these another method would not do the same
     fixed = request.stepsize_controller, request.dt, request.cfl, request.resume, request.key
-    if any(x is not None for x in fixed) or request.impl == "pallas":
+    if any(x is not None for x in fixed) or USED.get().impl == "pallas":
         return False
     if getattr(request.saveat, "solver_state", False):  # a later solve goes on from it, by the same method
         return False

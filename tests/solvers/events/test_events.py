@@ -403,12 +403,16 @@ def one(t, y, args):
         (dict(max_events=2), ValueError, "there are no `events`"),
         (dict(events=Event(one), adjoint=sciml.adjoints.Reversible()), ValueError, "does not support `events`"),
         (dict(events=Event(one), solver=diffrax.ImplicitEuler()), ValueError, "diffrax runs this one"),
-        (dict(events=Event(one), impl="pallas"), ValueError, "kernels do not support events"),
     ],
 )
 def test_refusals(options, error, words):
     with pytest.raises(error, match=words):
         sciml.solve(rotation, Y0, t0=0.0, t1=1.0, **options)
+
+
+def test_events_are_sought_by_xla():
+    with sciml.kernels.use("pallas"), pytest.raises(ValueError, match="kernels do not support events"):
+        sciml.solve(rotation, Y0, t0=0.0, t1=1.0, events=Event(one))
 
 
 def test_refusals_of_events():

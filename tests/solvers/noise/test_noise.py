@@ -368,9 +368,8 @@ def test_refusals():
     refused(TypeError, "does not support noise", solver=diffrax.Kvaerno5())
     refused(ValueError, "only supports additive noise", solver=diffrax.SRA1())
     refused(ValueError, "exceeds this interval", key=sciml.BrownianPath(KEYS[0], 0.0, 0.5))
-    refused(
-        ValueError, "kernels do not support Brownian paths", impl="pallas", key=sciml.BrownianPath(KEYS[0], 0.0, 1.0)
-    )
+    with sciml.kernels.use("pallas"):
+        refused(ValueError, "kernels do not support Brownian paths", key=sciml.BrownianPath(KEYS[0], 0.0, 1.0))
     refused(ValueError, "plus one axis", of=sciml.Stochastic(drift, lambda t, y, args: y, noise="general"))
     refused(ValueError, "of shape", of=sciml.Stochastic(drift, lambda t, y, args: jnp.ones(3)), y0=[1.0, 2.0])
     refused(ValueError, "does not depend on the state", of=sciml.Stochastic(drift, drift, noise="additive"))

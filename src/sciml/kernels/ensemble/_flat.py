@@ -93,7 +93,8 @@ def flatten(
         if "reshard" in reasons:
             raise NotSupportedError(
                 "the model places arrays on a mesh of devices (`reshard`), for example for a NamedSharding of "
-                "members. Map the members over devices with `jax.shard_map(..., check_vma=False)`, or use `impl='xla'`"
+                "members. Map the members over devices with `jax.shard_map(..., check_vma=False)`, or use "
+                "`sciml.kernels.use('xla')`"
             )
         if reasons or len(values) < len(out):
             said = ", ".join(f"{name} ({reason})" for name, reason in sorted(reasons.items()))

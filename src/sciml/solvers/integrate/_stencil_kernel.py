@@ -118,6 +118,6 @@ def decline(model: Any, impl: KernelRequest | None, reason: str, level: int = lo
             f"`{impl}` requests a kernel, but no kernel supports this run of `{name}`: {reason}. "
             "Kernels require a constant number of fixed steps of an explicit Runge-Kutta method, such as "
             "`solver=diffrax.Heun()`, or of `VelocityVerlet`, with `adjoint=Checkpointed()` or `Direct()`. Otherwise "
-            "use XLA: `impl='xla'`."
+            "use XLA: `with sciml.kernels.use('xla'):`."
         )
     log_once("a stencil", f"{name}: {reason}", level)
