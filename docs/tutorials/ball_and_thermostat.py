@@ -1,7 +1,7 @@
-"""A ball that is heard and a thermostat that is tuned: gradients through events.
+"""Gradients through events: fit the sound of a bouncing ball, and tune a thermostat.
 
-Run it with `python docs/tutorials/ball_and_thermostat.py`: it takes less than a minute and writes a figure, to the
-folder that `--out` names.
+Run it with `python docs/tutorials/ball_and_thermostat.py`: it takes less than a minute and writes a figure into the
+folder `--out`.
 """
 
 import argparse
@@ -20,32 +20,32 @@ matplotlib.use("Agg")  # figures go to files; no screen is needed
 import matplotlib.pyplot as plt  # noqa: E402
 
 BLUE, VERMILION = "#0072B2", "#D55E00"
-HEARD, JITTER = 7, 0.002  # so many bounces were heard, each some two milliseconds off
+HEARD, JITTER = 7, 0.002  # number of bounces, and the jitter of two milliseconds
 
 
 class Drop(eqx.Module):
-    """What is fitted: the ball, and the height from which it was dropped, in m."""
+    """The fitted parameters: the ball, and its drop height in m."""
 
     ball: models.BouncingBall
     height: jax.Array
 
 
 def fall(drop: Drop, **options) -> sciml.Solution:
-    """The ball from where it is dropped; derivatives in forward mode, which is fast by two parameters."""
+    """The ball after its release; derivatives in forward mode, which is fast for two parameters."""
     start = jnp.stack([drop.height, jnp.zeros_like(drop.height)])
-    events = [drop.ball.bounce(), drop.ball.at_rest(1e-4)]  # before the bounces can no longer be told apart
+    events = [drop.ball.bounce(), drop.ball.at_rest(1e-4)]  # before bounces become too fast to separate
     options = dict(adjoint=sciml.adjoints.Direct(), rtol=1e-8, atol=1e-8) | options
     return sciml.solve(drop.ball, start, t0=0.0, t1=10.0, events=events, **options)
 
 
 def listen(drop: Drop) -> jax.Array:
-    """When the first bounces are heard after the first of them: nobody hears when the ball is let go."""
+    """The times of the first bounces, relative to the first one: the release makes no sound."""
     times = fall(drop).events.times[:HEARD]
     return times[1:] - times[0]
 
 
 def hear() -> tuple[Drop, jax.Array, sciml.training.Fit]:
-    """Makes a record and fits how much speed a bounce leaves, and the height."""
+    """Simulates a recording, and fits the restitution and the height."""
     truth = Drop(models.BouncingBall(restitution=0.74), jnp.asarray(1.2))
     record = listen(truth) + JITTER * jax.random.normal(jax.random.key(2), (HEARD - 1,))
     guess = Drop(models.BouncingBall(restitution=0.6), jnp.asarray(0.8))
@@ -63,7 +63,7 @@ def hear() -> tuple[Drop, jax.Array, sciml.training.Fit]:
 
 
 class Room(sciml.AbstractModel):
-    r"""A room that loses heat, and a heater that is on or off.
+    r"""A room that loses heat, with a heater that is on or off.
 
     $$\dot T = (T_o - T) / \tau + P h, \qquad \dot h = 0$$
 
@@ -95,14 +95,14 @@ class Room(sciml.AbstractModel):
 
 
 def live_in(room: Room, **options) -> sciml.Solution:
-    """Three hours, from a cold room."""
+    """Three hours, starting from a cold room."""
     options = dict(adjoint=sciml.adjoints.Direct(), rtol=1e-8, atol=1e-8) | options
     start = jnp.array([18.0, 1.0, 0.0])
     return sciml.solve(room, start, t0=0.0, t1=3.0, events=room.switches(), **options)
 
 
 def cycle(room: Room) -> tuple[jax.Array, jax.Array]:
-    """How long it is from one switch-off to the next, and the mean temperature between them."""
+    """The time from one switch-off to the next, and the mean temperature between them."""
     events = live_in(room).events
     period = events.times[2] - events.times[0]
     return period, (events.states_after[2, 2] - events.states_after[0, 2]) / period
@@ -110,13 +110,13 @@ def cycle(room: Room) -> tuple[jax.Array, jax.Array]:
 
 def exact_cycle(room: Room) -> jax.Array:
     """The same period in closed form."""
-    high = room.outside + room.power * room.insulation  # where a room that is always heated goes
+    high = room.outside + room.power * room.insulation  # temperature of a room that is always heated
     falls = jnp.log((room.upper - room.outside) / (room.lower - room.outside))
     return room.insulation * (falls + jnp.log((high - room.lower) / (high - room.upper)))
 
 
 def tune(room: Room, period: float, mean: float) -> sciml.training.Fit:
-    """Sets both thresholds such that a cycle is as long and as warm as one wishes: two equations, two unknowns."""
+    """Tunes both thresholds to a given period and mean temperature: two equations, two unknowns."""
 
     def misses(room, wishes):
         found = cycle(room)
@@ -131,7 +131,7 @@ def tune(room: Room, period: float, mean: float) -> sciml.training.Fit:
 def draw(
     truth: Drop, record: jax.Array, fit: sciml.training.Fit, before: Room, after: Room, path: pathlib.Path
 ) -> None:
-    """The ball as it was and as it was heard; the room before and after."""
+    """The ball, measured and fitted; the room before and after tuning."""
     figure, axes = plt.subplots(1, 2, figsize=(11, 3.8), layout="constrained")
     ts = jnp.linspace(0.0, 3.2, 641)
     sol = fall(fit.model, saveat=ts)
@@ -173,12 +173,12 @@ def draw(
 
 
 def main() -> None:
-    """Listens, tunes, draws."""
+    """Fits the ball, tunes the thermostat, and draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/ball_and_thermostat"))
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
-    jax.config.update("jax_enable_x64", True)  # times of bounces to more digits than float32 has
+    jax.config.update("jax_enable_x64", True)  # bounce times need more digits than float32 has
 
     truth, record, fit = hear()
     by_events = jax.jacfwd(lambda ball: fall(Drop(ball, truth.height)).events.times[HEARD - 1])(truth.ball)

@@ -1,12 +1,11 @@
-"""Waves on a coarse grid: a closure of the Kuramoto-Sivashinsky equation, learnt from a fine solution.
+"""A learned closure for the Kuramoto-Sivashinsky equation on a coarse grid.
 
-Run it with `python docs/tutorials/coarse_waves.py`: it takes about a minute and writes a figure, to the folder that
-`--out` names.
+Run it with `python docs/tutorials/coarse_waves.py`: it takes about a minute and writes a figure into the folder
+`--out`.
 
-A flame front is unstable to long waves, u_t = -u u_x - u_xx - u_xxxx. Three eighths of the points show nearly all that
-can be seen of it, and yet their solution goes astray: what short waves do to long ones is missing. A network of fluxes
-makes up for it. It is matched to the rates that are missing first, which takes no solve, and then trained through the
-solver.
+A flame front is unstable to long waves, u_t = -u u_x - u_xx - u_xxxx. Three eighths of the points resolve nearly all
+of its energy, but their solution diverges, because the effect of short waves on long ones is missing. A network of
+fluxes adds it. It is first fitted to the missing rates, which needs no solve, and then trained through the solver.
 """
 
 import argparse
@@ -30,33 +29,33 @@ import matplotlib.pyplot as plt  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 LENGTH, FINE, COARSE = 96.0, 192, 72
-SPACING = 0.5  # of the times that are kept, and steps of the coarse grid; the fine one takes half of them
+SPACING = 0.5  # interval of saved times, and steps of the coarse grid; the fine grid uses half of them
 RECORDS, HELD_BACK, KEPT = 24, 8, 121
 GREY, BLUE = "0.6", "#0072B2"
 
 
 def averaged(u, points=COARSE):
-    """The field by its lowest modes alone, those that a coarse grid resolves, at the points of that grid."""
+    """The lowest modes of the field, which a coarse grid resolves, at the points of that grid."""
     modes = jnp.fft.rfft(u)[..., : points // 2 + 1] * (points / u.shape[-1])
     resolved = jnp.arange(points // 2 + 1) < points / 3
     return jnp.fft.irfft(jnp.where(jnp.broadcast_to(resolved, modes.shape), modes, 0), points)
 
 
 def starts(key, points):
-    """Random long waves, which have become a chaos of their own after some hundred units of time."""
+    """Random long waves, which become chaotic after some hundred units of time."""
     heights, phases = jax.random.normal(key, (2, RECORDS + HELD_BACK, 8, 1))
     k = 2 * jnp.pi / points * jnp.arange(1.0, 9.0)[:, None]
     return jnp.sum(heights * jnp.sin(k * jnp.arange(points) + 2 * phases), axis=1) / 2
 
 
 def solved(model, u, end, dt=SPACING, every=SPACING):
-    """The field at all times that are kept, from a start."""
+    """The field at all saved times, from an initial state."""
     saveat = jnp.linspace(0.0, end, round(end / every) + 1)
     return sciml.solve(model, u, t0=0.0, t1=end, saveat=saveat, dt=dt, throw=False).ys
 
 
 def train(model, fields, rates):
-    """Returns the closure, matched to rates and then trained through predictions of growing length."""
+    """Returns the closure, fitted to rates and then trained through predictions of growing length."""
 
     def misfit(model, batch, key):
         field, rate = batch
@@ -119,7 +118,7 @@ def draw(path, truth, runs, errors, spectra):
 
 
 def main():
-    """Makes the data, trains, compares and draws."""
+    """Generates the data, trains, compares and draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figure")
     out = parser.parse_args().out

@@ -1,11 +1,11 @@
-"""Drag minimised by an obstacle's shape: what a cylinder becomes if the wind may not push it.
+"""Shape optimisation: minimise the drag of a cylinder with a fixed cross-sectional area.
 
-Run it with `python docs/tutorials/drag_shape.py`: it takes half a minute on a core and writes a figure, to the folder
-that `--out` names.
+Run it with `python docs/tutorials/drag_shape.py`: it takes half a minute on a core and writes a figure into the
+folder `--out`.
 
-A cylinder stands in a stream of Reynolds number 20 (speed and diameter are 1). Its section keeps its area but may
-change: become longer, and blunt at one end and sharp at the other. The force on it comes from the equations of Navier
-and Stokes, which are solved in time, and so does the gradient of the force by the shape.
+A cylinder stands in a stream with a Reynolds number of 20 (speed and diameter are 1). Its cross-section can become
+longer, and blunt at one end and sharp at the other, with a fixed area. The incompressible Navier-Stokes equations,
+solved in time, give the force on it and the gradient of the force with respect to the shape.
 """
 
 import argparse
@@ -26,11 +26,11 @@ from sciml.spatial import FreeSlip, OrthogonalGrid, PressureOutlet, VelocityInle
 matplotlib.use("Agg")  # figures go to files; no screen is needed
 import matplotlib.pyplot as plt  # noqa: E402
 
-jax.config.update("jax_enable_x64", True)  # finite differences of a drag to more digits than float32 has
+jax.config.update("jax_enable_x64", True)  # finite differences of the drag need more digits than float32 has
 
 HERE = pathlib.Path(__file__).resolve().parent
 VISCOSITY, LET_THROUGH, WIDTH, DT = 1 / 20, 0.04, 0.18, 0.03
-LONGEST = 4.0  # lengths are at most about this number times that of the circle
+LONGEST = 4.0  # the largest length relative to the circle
 ANGLES = jnp.linspace(0.0, 2 * jnp.pi, 257)[:-1]
 
 
@@ -51,14 +51,14 @@ SIDES = {"x-": VelocityInlet((1.0, 0.0)), "x+": PressureOutlet(), "y": FreeSlip(
 
 
 class Shape(NamedTuple):
-    """An ellipse whose ends differ; zeros are a circle."""
+    """An ellipse with different ends; zeros give a circle."""
 
     stretch: jax.Array
     egg: jax.Array
 
 
 def radius(shape: Shape, angle: jax.Array) -> jax.Array:
-    """How far the surface is from the middle in a direction; the area is that of the circle of diameter 1."""
+    """The distance of the surface from the centre in a direction; the area is that of a circle with diameter 1."""
 
     def outline(angle):
         length = LONGEST ** jnp.tanh(shape.stretch)
@@ -69,7 +69,7 @@ def radius(shape: Shape, angle: jax.Array) -> jax.Array:
 
 
 def body(shape: Shape) -> Obstacle:
-    """The obstacle, by its distance from the cells, to first order near the surface."""
+    """The obstacle, from the distances of the cells, to first order near the surface."""
     x, y = GRID.centers
     r, angle = jnp.hypot(x, y), jnp.arctan2(y, x)
     surface, turns = jax.jvp(lambda angle: radius(shape, angle), (angle,), (jnp.ones_like(angle),))
@@ -84,7 +84,7 @@ def run(shape: Shape, start: FlowState | None, end: float) -> tuple[jax.Array, F
     begin = flow.start((1.0, 0.0)) if start is None else start
     sol = sciml.solve(flow, begin, t0=0.0, t1=end, dt=DT, solver=SSPRK33())
     y = jax.tree.map(lambda x: x[-1], sol.ys)
-    return 2 * obstacle.force(flow, y)[0], y  # over half of density, speed squared and diameter
+    return 2 * obstacle.force(flow, y)[0], y  # divided by half of density times speed squared times diameter
 
 
 settle = jax.jit(lambda shape: run(shape, None, 15.0))
@@ -92,7 +92,7 @@ drag = jax.jit(jax.value_and_grad(lambda shape, start: run(shape, start, 4.5), h
 
 
 def check(shape: Shape, start: FlowState, gradient: Shape) -> None:
-    """The gradient against finite differences."""
+    """Compares the gradient with finite differences."""
     for name, slope in zip(Shape._fields, gradient):
         values = [drag(shape._replace(**{name: getattr(shape, name) + s}), start)[0][0] for s in (2e-3, -2e-3)]
         difference = float(values[0] - values[1]) / 4e-3
@@ -100,7 +100,7 @@ def check(shape: Shape, start: FlowState, gradient: Shape) -> None:
 
 
 def improve(shape: Shape, start: FlowState, steps: int) -> tuple[Shape, list[float], list[FlowState]]:
-    """Downhill; steps grow, and one that does not lower the drag is tried again, shorter."""
+    """Gradient descent; steps grow, and a step that does not reduce the drag is repeated with a smaller size."""
     (value, flow), gradient = drag(shape, start)
     check(shape, start, gradient)
     rate, history, flows = 0.08, [float(value)], [flow]
@@ -154,7 +154,7 @@ def draw(shapes: list[Shape], flows: list[FlowState], history: list[float], path
 
 
 def main() -> None:
-    """Minimises and draws."""
+    """Optimises and draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figure")
     parser.add_argument("--steps", type=int, default=10, help="steps of the optimiser")

@@ -1,7 +1,7 @@
-"""An epidemic from its counts: what fourteen numbers say about how infectious an influenza was.
+"""Bayesian inference of the rates of an influenza epidemic from fourteen case counts.
 
-Run it with `python docs/tutorials/epidemic.py`: it takes less than a minute and writes a figure, to the folder that
-`--out` names. Where BlackJAX is installed (`pip install 'sciml-jax[inference]'`) it also draws chains.
+Run it with `python docs/tutorials/epidemic.py`: it takes less than a minute and writes a figure into the folder
+`--out`. Where BlackJAX is installed (`pip install 'sciml-jax[inference]'`) it also draws chains.
 """
 
 import argparse
@@ -28,24 +28,24 @@ PUBLISHED = {"beta": (1.74, 0.05), "gamma": (0.54, 0.05), "R0": (3.22, 0.28), "d
 
 
 def ill(sir: sciml.models.SIR, days: jax.Array) -> jax.Array:
-    """How many are ill on some days."""
+    """The number of ill boys on given days."""
     options = dict(rtol=1e-6, atol=1e-6, throw=False, adjoint=sciml.adjoints.Direct(), max_steps=300)
     sol = sciml.solve(sir, START, t0=0.0, t1=15.0, saveat=days, **options)
     return jnp.maximum(sol.ys[:, 1], 1e-6)
 
 
 def observe(model: dict) -> inference.NegativeBinomial:
-    """Counts vary more than Poisson's: `excess` is by how much."""
+    """Overdispersed counts: `excess` is the overdispersion relative to Poisson."""
     return inference.NegativeBinomial(ill(model["sir"], DAYS), 1 / model["excess"])
 
 
 def half(location: float, scale: float) -> inference.Custom:
-    """A normal prior of what is positive."""
+    """A normal prior of a positive parameter."""
     return inference.Custom(inference.Normal(location, scale).log_prob, training.Positive())
 
 
 def posterior() -> inference.LogDensity:
-    """The density of both rates and of the excess, with the priors of the publication."""
+    """The posterior density of both rates and the overdispersion, with the priors of the publication."""
     model = {"sir": sciml.models.SIR(beta=2.0, gamma=0.5), "excess": jnp.array(0.1)}
     priors = [
         (lambda m: m["sir"].beta, half(2.0, 1.0)),
@@ -56,13 +56,13 @@ def posterior() -> inference.LogDensity:
 
 
 def told(models: dict) -> dict[str, np.ndarray]:
-    """The numbers that are asked for, of many models."""
+    """The reported quantities of many models."""
     beta, gamma = np.asarray(models["sir"].beta), np.asarray(models["sir"].gamma)
     return {"beta": beta, "gamma": gamma, "R0": beta / gamma, "days ill": 1 / gamma}
 
 
 def print_table(name: str, models: dict) -> None:
-    """Means and standard deviations beside those of the publication."""
+    """Prints means and standard deviations next to the published ones."""
     for quantity, values in told(models).items():
         mean, deviation = PUBLISHED[quantity]
         here = f"{values.mean():.3f} +- {values.std():.3f}"
@@ -70,7 +70,7 @@ def print_table(name: str, models: dict) -> None:
 
 
 def chains(near) -> inference.Draws | None:
-    """Four chains, where the sampler is installed."""
+    """Draws four chains if the sampler is installed."""
     start = near.sample(jax.random.key(1), 4)
     try:
         return inference.nuts(near.density, jax.random.key(2), draws=500, warmup=300, start=start)
@@ -80,7 +80,7 @@ def chains(near) -> inference.Draws | None:
 
 
 def draw(density: inference.LogDensity, near, positions: dict, path: pathlib.Path):
-    """Counts with bands of what is expected of them, the rates, and the reproduction number."""
+    """Counts with posterior bands, the rates, and the reproduction number."""
     figure, (left, middle, right) = plt.subplots(
         1, 3, figsize=(13, 3.8), layout="constrained", width_ratios=(1.5, 1, 1)
     )
@@ -106,7 +106,7 @@ def draw(density: inference.LogDensity, near, positions: dict, path: pathlib.Pat
     index = [near.names.index(name) for name in ("sir.beta", "sir.gamma")]
     factor = np.linalg.cholesky(np.asarray(near.covariance)[np.ix_(index, index)])
     centre = np.asarray(density.ravel(near.mode))[index]
-    for size, style in ((1.52, "-"), (2.45, "--")):  # of 68% and 95% of a normal distribution
+    for size, style in ((1.52, "-"), (2.45, "--")):  # quantiles for 68% and 95% of a normal distribution
         ellipse = np.exp(centre[:, None] + size * factor @ circle)
         middle.plot(*ellipse, style, color=VERMILION, linewidth=1.2, label="Laplace" if style == "-" else None)
     middle.set(xlabel="beta [1/day]", ylabel="gamma [1/day]")
@@ -127,7 +127,7 @@ def draw(density: inference.LogDensity, near, positions: dict, path: pathlib.Pat
 
 
 def main() -> None:
-    """Approximates, weighs, draws, compares."""
+    """Approximates the posterior, weights, draws and compares."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/epidemic"))
     out = parser.parse_args().out

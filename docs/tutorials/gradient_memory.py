@@ -1,7 +1,7 @@
-"""How much memory does my gradient need? A wave on a grid, its gradient by the speed of sound, and five adjoints.
+"""The memory of a gradient: a wave on a grid, its gradient with respect to the speed of sound, and five adjoints.
 
-Run it with `python docs/tutorials/gradient_memory.py`: it takes about a minute and writes a figure, to the folder that
-`--out` names. Times are those of the machine that it runs on.
+Run it with `python docs/tutorials/gradient_memory.py`: it takes about a minute and writes a figure into the folder
+`--out`. Times depend on the machine.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def start() -> tuple[jax.Array, jax.Array]:
 
 
 def loss(speed: jax.Array, adjoint: Any) -> jax.Array:
-    """What a receiver on a line hears at the end."""
+    """The signal of a line of receivers at the end."""
     sol = sciml.solve(
         wave, start(), t0=0.0, t1=END, dt=END / STEPS, args=speed, solver=diffrax.Ralston(), adjoint=adjoint
     )
@@ -78,7 +78,7 @@ def seconds(run: Callable[..., Any], *args: Any, repeats: int = 3) -> float:
 
 
 def measure(speed: jax.Array) -> dict[str, tuple[float, float]]:
-    """Memory in MiB, and the time of the gradient over that of the solve, for each policy."""
+    """Memory in MiB, and the time of the gradient relative to the solve, for each adjoint."""
     solve = jax.jit(lambda speed: loss(speed, sciml.adjoints.Checkpointed())).lower(speed).compile()
     base = seconds(solve, speed)
     state = sum(x.size * x.dtype.itemsize for x in start())

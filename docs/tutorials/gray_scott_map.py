@@ -1,7 +1,7 @@
-"""The patterns of Gray and Scott, and a map of them: a sweep over the rates of feed and removal.
+"""Patterns of the Gray-Scott model, and their map: a sweep over the feed and kill rates.
 
-Run it with `python docs/tutorials/gray_scott_map.py`: it takes a minute or two on two cores and writes two figures, to
-the folder that `--out` names.
+Run it with `python docs/tutorials/gray_scott_map.py`: it takes a minute or two on two cores and writes two figures
+into the folder `--out`.
 """
 
 import argparse
@@ -29,20 +29,20 @@ KILLS = np.linspace(0.045, 0.067, 12, dtype=np.float32)
 
 
 def start() -> jax.Array:
-    """All is food but for a few spots."""
+    """The first substance everywhere, except for a few spots of the second."""
     spots = spatial.random_spots(GRID, 12, radius=0.04, key=jax.random.key(1))
     return jnp.stack([1.0 - 0.5 * spots, 0.25 * spots]).astype(jnp.float32)
 
 
 def pattern(rates: dict[str, jax.Array], y0: jax.Array) -> sciml.Solution:
-    """One member: the fields at the end, for one feed and one kill."""
+    """One member: the fields at the end, for one feed rate and one kill rate."""
     model = models.GrayScott(GRID, Periodic(), feed=rates["feed"], kill=rates["kill"])
-    # the rates are traced, so that a step that is too long could not be refused beforehand: it would be a status
+    # the rates are traced, so an unstable step would set a status instead of raising an error
     return sciml.solve(model, y0, t0=0.0, t1=END, dt=STEP, solver=EULER, throw=False)
 
 
 def one_pattern(out: pathlib.Path) -> None:
-    """Spots that divide until they fill the box, in steps as long as they are stable."""
+    """Spots that divide until they fill the box, with the largest stable steps."""
     model = models.GrayScott(GRID, Periodic(), feed=0.035, kill=0.062)
     times = jnp.array([0.0, 500.0, 1500.0, END])
     sol = sciml.solve(model, start(), t0=0.0, t1=END, saveat=times, solver=EULER)  # no `dt`: a stable step
@@ -65,7 +65,7 @@ def one_pattern(out: pathlib.Path) -> None:
 
 
 def sweep_rates() -> sciml.parallel.SweepResult:
-    """All rates, each pair a member of its own; a progress bar shows how far it is."""
+    """All pairs of rates, one member each, with a progress bar."""
     begun = time.perf_counter()
     grid = parallel.parameter_grid(feed=FEEDS, kill=KILLS)
     result = parallel.sweep(pattern, grid, start(), output=lambda sol: sol.ys[-1, 1], block=12)
@@ -74,17 +74,17 @@ def sweep_rates() -> sciml.parallel.SweepResult:
 
 
 def alive(fields: np.ndarray) -> np.ndarray:
-    """The part of the box in which there is some of the second substance."""
+    """The fraction of the box that contains the second substance."""
     return np.mean(fields > 0.1, axis=(-2, -1))
 
 
 def varied(fields: np.ndarray) -> np.ndarray:
-    """The standard deviation over the box: zero where all is uniform."""
+    """The standard deviation over the box: zero for a uniform state."""
     return np.std(fields, axis=(-2, -1))
 
 
 def draw(fields: np.ndarray, path: pathlib.Path) -> None:
-    """Every pattern at its place in the plane of the rates, and how much it varies over the box."""
+    """Every pattern at its position in the plane of the rates, and its variation over the box."""
     feeds, kills, n, _ = fields.shape
     mosaic = fields.transpose(0, 3, 1, 2).reshape(feeds * n, kills * n)
     half = (FEEDS[1] - FEEDS[0]) / 2, (KILLS[1] - KILLS[0]) / 2

@@ -1,7 +1,7 @@
-"""A long run that is killed and goes on as if nothing had happened, to the last bit.
+"""A long run that is killed and resumed with identical bits.
 
-Run it with `python docs/tutorials/killed_and_resumed.py`: it takes less than a minute and writes a figure, to the
-folder that `--out` names.
+Run it with `python docs/tutorials/killed_and_resumed.py`: it takes less than a minute and writes a figure into the
+folder `--out`.
 """
 
 import argparse
@@ -25,12 +25,12 @@ BLUE, VERMILION = "#0072B2", "#D55E00"  # which colour-blind readers tell apart
 
 
 def kept(t: jax.Array, y: jax.Array, args: None) -> dict[str, jax.Array]:
-    """What is written of a state."""
+    """The saved values of a state."""
     return {"y": y, "energy": jnp.mean(y**2) / 2}
 
 
 def run(folder: pathlib.Path, progress: bool = True) -> sciml.runs.Run:
-    """Lorenz's atmosphere on a circle of latitude, for 1000 units of time, some 14 years."""
+    """The Lorenz-96 atmosphere, for 1000 units of time, some 14 years."""
     model = sciml.models.Lorenz96()
     y0 = 8.0 + 0.01 * jax.random.normal(jax.random.key(0), (40,))
     return sciml.simulate(
@@ -50,7 +50,7 @@ def run(folder: pathlib.Path, progress: bool = True) -> sciml.runs.Run:
 
 
 def kill(folder: pathlib.Path) -> int:
-    """Starts the run in another process, kills that after its third checkpoint, and returns the frames there are."""
+    """Starts the run in another process, kills it after its third checkpoint, and returns the saved frames."""
     with subprocess.Popen([sys.executable, __file__, "--only-run", str(folder)]) as process:
         checkpoints = folder / "checkpoints"
         while process.poll() is None and not list(checkpoints.glob("checkpoint_*[3-9].npz")):

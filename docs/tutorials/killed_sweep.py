@@ -1,7 +1,7 @@
-"""A sweep whose process is killed, and what is lost: nothing.
+"""A sweep that is killed and resumed without loss.
 
-Run it with `python docs/tutorials/killed_sweep.py`: it takes less than a minute, starts a process of its own,
-kills it, and writes a figure, to the folder that `--out` names.
+Run it with `python docs/tutorials/killed_sweep.py`: it takes less than a minute, starts a process of its own, kills
+it, and writes a figure into the folder `--out`.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def double_pendulum(t: Any, y: jax.Array, args: Any) -> jax.Array:
 
 
 def swing(angles: dict[str, jax.Array]) -> sciml.Solution:
-    """One member: let go of the pendulum at two angles."""
+    """One member: the pendulum is released at two angles."""
     start = jnp.stack([angles["first"], angles["second"], jnp.zeros(()), jnp.zeros(())])
     saveat = jnp.linspace(0.0, END, 151)
     options = dict(rtol=1e-4, atol=1e-4, max_steps=20_000, throw=False)
@@ -44,36 +44,36 @@ def swing(angles: dict[str, jax.Array]) -> sciml.Solution:
 
 
 def first_flip(sol: sciml.Solution) -> jax.Array:
-    """When the second rod first passes over the top; the end time if it does not."""
+    """The time when the second rod first flips over the top, or the end time if it does not."""
     over = jnp.abs(sol.ys[:, 1]) > jnp.pi
     return jnp.where(jnp.any(over), sol.ts[jnp.argmax(over)], END)
 
 
 def arguments() -> dict[str, Any]:
-    """What is swept, the same for everybody who works on it."""
+    """The arguments of the sweep, the same in all processes."""
     angles = np.linspace(-3.0, 3.0, POINTS, dtype=np.float32)
     return dict(fn=swing, params=parallel.parameter_grid(first=angles, second=angles), output=first_flip, block=BLOCK)
 
 
 def worker(store: pathlib.Path) -> None:
-    """The process that will be killed: it sweeps, and says after each block how many members are done."""
+    """The process that will be killed: it runs the sweep, and prints the number of finished members per block."""
     parallel.sweep(**arguments(), store=store, progress=lambda now: print(now.done, now.total, flush=True))
 
 
 def killed(store: pathlib.Path) -> None:
-    """Starts the sweep in a process of its own and kills it in the midst of its work."""
+    """Starts the sweep in a separate process and kills it while it runs."""
     command = [sys.executable, __file__, "--worker", "--out", str(store)]
     environment = {**os.environ, "JAX_NUM_CPU_DEVICES": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         for blocks, line in enumerate(process.stdout, 1):
             if blocks == KILL_AT:
-                process.send_signal(signal.SIGKILL)  # no handler, no warning, as a queue does it at the time limit
+                process.send_signal(signal.SIGKILL)  # without a handler or a warning, like a queue at its time limit
                 print(f"killed after {line.split()[0]} of {line.split()[1]} members")
 
 
 def on_disk(store: pathlib.Path) -> np.ndarray:
-    """What the killed process left, read without sciml; NaN where nothing is."""
+    """The blocks of the killed process, read without sciml; NaN for missing members."""
     found = np.full(POINTS * POINTS, np.nan, np.float32)
     for path in store.glob("block_*.npz"):
         with np.load(path) as block:
@@ -82,7 +82,7 @@ def on_disk(store: pathlib.Path) -> np.ndarray:
 
 
 def draw(left: np.ndarray, whole: np.ndarray, path: pathlib.Path) -> None:
-    """What was on disk after the kill, and all of it."""
+    """The results on disk after the kill, and all results."""
     import matplotlib
 
     matplotlib.use("Agg")  # figures go to files; no screen is needed

@@ -1,11 +1,11 @@
-"""Solver in the loop: turbulence on a coarse grid with a learnt closure, trained through the solver.
+"""Solver in the loop: turbulence on a coarse grid with a learned closure, trained through the solver.
 
-Run it with `python docs/tutorials/kolmogorov.py`: it takes about two minutes and writes a figure, to the folder that
-`--out` names. `--flow decaying` takes the flow by which Mosaic, a benchmark of differentiable solvers, judges closures.
+Run it with `python docs/tutorials/kolmogorov.py`: it takes about two minutes and writes a figure into the folder
+`--out`. `--flow decaying` uses the flow of Mosaic, a benchmark of differentiable solvers, for its metric of closures.
 
-Kolmogorov flow is driven by a force like sin(4 y) and becomes turbulent. Half of the points along each axis take an
-eighth of the work of the fine grid, and soon give another flow: each difference of neighbours is a little off. A small
-convolutional network gives the stresses that are missing, in every stage of every step.
+Kolmogorov flow is driven by a force like sin(4 y) and becomes turbulent. Half of the points along each axis need an
+eighth of the work of the fine grid, but the flow soon diverges because of discretisation errors. A small
+convolutional network adds the missing stresses in every stage of every step.
 """
 
 import argparse
@@ -70,7 +70,7 @@ CASES = {
 
 
 class Drag(AbstractFlowForce):
-    """Of a rough bottom."""
+    """Bottom friction."""
 
     rate: jax.Array
 
@@ -109,14 +109,14 @@ def rates_of(model, w):
 
 
 def coarsened(w):
-    """What passes through the faces of the coarse grid: means over the fine faces of which they are made."""
+    """The flux through the faces of the coarse grid: means over their fine faces."""
     u, v = w[0, ::FINER], w[1, :, ::FINER]
     across = u.reshape(len(u), -1, FINER).mean(2), v.reshape(-1, FINER, v.shape[1]).mean(1)
     return jnp.stack(across)
 
 
 def record(case):
-    """Returns what the coarse grid would show of runs on the fine one, the rates of that, and the last fine field."""
+    """Returns coarsened runs of the fine grid, their rates, and the last fine field."""
     fine = flow(case, FINER * case.points)
 
     @jax.jit
@@ -178,7 +178,7 @@ def total(w):
 
 
 def gain(alone, corrected):
-    """Mosaic's metric: by what the error is divided, the geometric mean over starts and frames but the first."""
+    """Mosaic's metric: the factor by which the error decreases, as a geometric mean over starts and later frames."""
     return np.exp(np.mean(np.log(alone[:, 1:] / corrected[:, 1:])))
 
 
@@ -209,7 +209,7 @@ def draw(path, ts, last, shown, off):
 
 
 def main():
-    """Makes the data, trains, compares with records that were held back, and draws."""
+    """Generates the data, trains, compares with held-out data, and draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figure")
     parser.add_argument("--flow", choices=CASES, default="kolmogorov", help="which flow")

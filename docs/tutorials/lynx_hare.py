@@ -1,14 +1,14 @@
 """Lynx and hare: a model fitted to measured data, its uncertainty run as an ensemble, its parameters swept.
 
-Run it with `python docs/tutorials/lynx_hare.py`: it takes less than a minute and writes two figures, to the folder
-that `--out` names.
+Run it with `python docs/tutorials/lynx_hare.py`: it takes less than a minute and writes two figures into the folder
+`--out`.
 
 The data are the pelts of snowshoe hare and Canadian lynx that the Hudson's Bay Company bought from 1900 to 1920, in
-thousands a year. The model is the one of Lotka and Volterra: hares x multiply and are eaten, lynx y live on them,
+thousands a year. The model is the Lotka-Volterra system: hares x multiply and are eaten, lynx y live on them,
 
     dx/dt = alpha x - beta x y,        dy/dt = delta x y - gamma y.
 
-Carpenter (2018) fitted it in Stan and published the posterior means, which stand beside the estimates here.
+Carpenter (2018) fitted it in Stan and published the posterior means, which the script prints next to its estimates.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def read_record(path: pathlib.Path = RECORD) -> Record:
 
 
 class Parameters(NamedTuple):
-    """What is fitted: the four rates, in 1/year or 1/(thousand pelts x year), and the pelts in 1900, in thousands."""
+    """The fitted values: the rates, in 1/year or 1/(thousand pelts x year), and the pelts in 1900, in thousands."""
 
     rates: sciml.models.LotkaVolterra
     y0: jax.Array
@@ -68,7 +68,7 @@ def predict(parameters: Parameters, times: jax.Array, adjoint=None) -> sciml.Sol
         rtol=1e-8,
         atol=1e-8,
         adjoint=adjoint,
-        throw=False,  # a member of an ensemble may fail; its output is NaN and its status says why
+        throw=False,  # a member of an ensemble may fail; its output is NaN, and its status gives the reason
     )
 
 
@@ -106,7 +106,7 @@ def fit(record: Record) -> dict[str, sciml.training.Fit]:
 
 
 def compare(fits: dict[str, sciml.training.Fit]) -> str:
-    """Returns a table of the estimates beside the published means."""
+    """Returns a table of the estimates and the published means."""
     header = f"{'':8}{'published':>11}" + "".join(f"{name:>16}{'':9}" for name in fits)
     lines = [header]
     for i, (name, published) in enumerate(zip(NAMES, PUBLISHED, strict=True)):
@@ -191,7 +191,7 @@ def draw_fit(
 
 
 def draw_misfit(found: sciml.training.Fit, sweep: sciml.parallel.SweepResult, path: pathlib.Path) -> None:
-    """Draws how far the log-likelihood falls below its maximum, over beta and delta."""
+    """Draws the decrease of the log-likelihood from its maximum, over beta and delta."""
     fall = (np.asarray(sweep.on_grid()) - float(found.loss)) / float(found.sigma) ** 2
     beta, delta = sweep.grid.axes["beta"], sweep.grid.axes["delta"]
     best = found.model.rates
@@ -220,8 +220,8 @@ def draw_misfit(found: sciml.training.Fit, sweep: sciml.parallel.SweepResult, pa
 
 def main(out: pathlib.Path) -> None:
     """Fits, runs the ensemble, sweeps, and writes the figures."""
-    # The fits go to relative tolerances of 1e-8, and so do the solves beneath them, which float32 cannot resolve.
-    # Ensemble and sweep would do in float32; for a state of two numbers they take seconds either way.
+    # The fits and their solves use relative tolerances of 1e-8, which float32 cannot resolve.
+    # Ensemble and sweep would also work in float32; for a state of two numbers they take seconds either way.
     jax.config.update("jax_enable_x64", True)
     begin = time.perf_counter()
     out.mkdir(parents=True, exist_ok=True)

@@ -1,15 +1,15 @@
-"""Lynx and hare once more: a network learns how they live on each other, and an equation is made of it.
+"""From a neural network to an equation: a UDE and sparse identification for the lynx and hare data.
 
-Run it with `python docs/tutorials/lynx_hare_equation.py`: it takes less than a minute and writes a figure, to the
-folder that `--out` names.
+Run it with `python docs/tutorials/lynx_hare_equation.py`: it takes less than a minute and writes a figure into the
+folder `--out`.
 
-That hares multiply and lynx starve is taken as known, what either does to the other is not:
+The growth of hares and the starvation of lynx are known, their interaction is not:
 
     d ln x/dt = a + g1(x, y),        d ln y/dt = -c + g2(x, y),
 
-with a network for g1 and g2, a universal differential equation. It is matched to slopes of the record first, then
-trained by multiple shooting. Sparse identification finds that the network says what Lotka and Volterra said, and
-`sciml.fit` finds the rates of that equation, which Carpenter (2018) published.
+with a network for g1 and g2, a universal differential equation. It is first fitted to the slopes of the data, then
+trained by multiple shooting. Sparse identification recovers the Lotka-Volterra equations from the network, and
+`sciml.fit` estimates the rates of that equation, which Carpenter (2018) published.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def read_record(path: pathlib.Path = RECORD):
 
 
 class Alone(sciml.AbstractModel):
-    """What each does without the other: hares multiply, lynx starve. The state is the logarithms of their numbers."""
+    """The known part: hares multiply, lynx starve. The state contains the logarithms of their numbers."""
 
     rates: jax.Array = eqx.field(default=(0.6, -0.6), converter=sciml.parameter)
 
@@ -58,7 +58,7 @@ class Alone(sciml.AbstractModel):
 
 
 class OfNumbers(sciml.AbstractModel):
-    """Rates per head, a function of how many there are; the state is the logarithms of that."""
+    """Rates per head as a function of the numbers; the state contains their logarithms."""
 
     term: Callable
 
@@ -67,9 +67,9 @@ class OfNumbers(sciml.AbstractModel):
 
 
 def train(years, logs):
-    """Returns a universal equation, matched to slopes and then trained by shooting over windows of 5 and 10 years."""
+    """Returns a universal equation, fitted to slopes, then trained by shooting over windows of 5 and 10 years."""
     model = UniversalODE(Alone(), 2, width=8, depth=1, scale=50.0, gain=0.3, key=jax.random.key(0))
-    model = model.with_term(OfNumbers(model.term))  # the network reads numbers, not their logarithms
+    model = model.with_term(OfNumbers(model.term))  # the input of the network is numbers, not their logarithms
     problem = training.collocate(model, years, logs)
     found = training.train(*problem, optimiser=optax.adamw(2e-2, weight_decay=1e-2), steps=500, progress=False)
     print(f"collocation: misfit of slopes {found.history.loss[0]:.2f}, then {found.history.loss[-1]:.3f}")
@@ -84,7 +84,7 @@ def train(years, logs):
 
 
 def along(shooting, windows):
-    """Returns states along what was learnt, four times a year, as logarithms, and their rates."""
+    """Returns states along the learned solution, four times a year, as logarithms, and their rates."""
 
     def window(u0, ts):
         at = jnp.linspace(ts[0], ts[-1], 4 * (len(ts) - 1) + 1)
@@ -95,7 +95,7 @@ def along(shooting, windows):
 
 
 def refine(equation, years, logs):
-    """Returns the equation fitted to the record itself, with its start, and its misfit."""
+    """Returns the equation fitted to the data, with its initial state, and its misfit."""
 
     def predicted(model, at):
         field, u0 = model
@@ -113,7 +113,7 @@ def refine(equation, years, logs):
 
 
 def draw(path, years, logs, us, rates, equation, curve):
-    """Draws the record with the equation's solution, and rates per head."""
+    """Draws the data with the solution of the equation, and rates per head."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.0, 4.0), layout="constrained", width_ratios=(3, 2))
     for i, (name, colour) in enumerate((("hare", HARE), ("lynx", LYNX))):
         left.plot(1900 + years, np.exp(logs[:, i]), "o", color=colour, markersize=4)
@@ -141,7 +141,7 @@ def draw(path, years, logs, us, rates, equation, curve):
 
 
 def main():
-    """Learns, reads the equation, refines it and draws."""
+    """Trains, identifies the equation, refines it and draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/lynx_hare_equation"))
     out = parser.parse_args().out
@@ -150,7 +150,7 @@ def main():
     shooting, windows = train(years, logs)
     us, rates = along(shooting, windows)
 
-    # What equation is it? All products of up to two numbers may be terms.
+    # The library of terms: all products of up to two numbers.
     names, outputs = ("hare", "lynx"), ("d ln(hare)/dt", "d ln(lynx)/dt")
     best = None
     for threshold in (0.2, 0.6):

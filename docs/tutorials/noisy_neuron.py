@@ -1,7 +1,7 @@
-"""A nerve cell that noise makes fire: bands over an ensemble, and the noise with which it fires most regularly.
+"""A noise-driven neuron: bands over an ensemble, and the noise strength with the most regular firing.
 
-Run it with `python docs/tutorials/noisy_neuron.py`: it takes less than a minute and writes a figure, to the folder that
-`--out` names.
+Run it with `python docs/tutorials/noisy_neuron.py`: it takes less than a minute and writes a figure into the folder
+`--out`.
 """
 
 import argparse
@@ -26,7 +26,7 @@ TS = np.linspace(0.0, SHOWN_UNTIL, 1501)
 
 
 class NoisyNeuron(sciml.AbstractStochastic):
-    r"""The equations of FitzHugh and Nagumo, with noise in the recovery.
+    r"""The FitzHugh-Nagumo equations, with noise in the recovery.
 
     $$dv = (v - v^3 / 3 - w) \, dt, \qquad dw = \varepsilon (v + a) \, dt + \sqrt{\varepsilon} D \, dW$$
     """
@@ -61,7 +61,7 @@ def paths(strength: jax.Array, keys: jax.Array) -> jax.Array:
 
 
 def interval(strength: jax.Array, key: jax.Array) -> jax.Array:
-    """The time from one spike to the next: the solve ends there, at an event on the path."""
+    """The time from one spike to the next: an event on the path ends the solve."""
     spike = sciml.Event(lambda t, y, args: y[0] - 1.0, direction=1)
     sol = sciml.solve(
         NoisyNeuron(CELL, strength), FIRED, t0=0.0, t1=LONGEST, dt=0.1, key=key, events=spike, max_steps=110_000
@@ -70,12 +70,12 @@ def interval(strength: jax.Array, key: jax.Array) -> jax.Array:
 
 
 def irregularity(intervals: np.ndarray) -> np.ndarray:
-    """The deviation of intervals over their mean: 0 for a clock, 1 for a Geiger counter."""
+    """The standard deviation of intervals divided by their mean: 0 for a clock, 1 for a Geiger counter."""
     return np.nanstd(intervals, axis=-1) / np.nanmean(intervals, axis=-1)
 
 
 def draw(voltages: np.ndarray, intervals: np.ndarray, path: pathlib.Path) -> None:
-    """Bands of the ensemble and one member of it, and how regular the spikes are."""
+    """Bands of the ensemble with one member, and the regularity of spikes."""
     figure = plt.figure(figsize=(12, 5.4), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=(2.2, 1))
     axes = left.subplots(len(SHOWN), 1, sharex=True, sharey=True)
@@ -106,7 +106,7 @@ def draw(voltages: np.ndarray, intervals: np.ndarray, path: pathlib.Path) -> Non
 
 
 def main() -> None:
-    """Runs the ensembles, counts, draws."""
+    """Runs the ensembles, analyses and draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/noisy_neuron"))
     out = parser.parse_args().out

@@ -1,7 +1,7 @@
-"""A stencil of your own: waves in a medium that fires and recovers, by XLA and by the body of a kernel.
+"""A custom stencil: waves in an excitable medium, with XLA and with an interpreted kernel.
 
-Run it with `python docs/tutorials/own_stencil.py`: it takes less than a minute and writes a figure, to the folder that
-`--out` names. On a machine with a GPU or a TPU it runs the kernel for it, too, and says how long both took.
+Run it with `python docs/tutorials/own_stencil.py`: it takes less than a minute and writes a figure into the folder
+`--out`. On a machine with a GPU or a TPU it also runs the kernel, and prints both times.
 """
 
 import argparse
@@ -21,7 +21,7 @@ PARAMS = {"diffusivity": 0.18, "step": 0.02, "a": 0.75, "b": 0.02, "rate": 50.0}
 
 
 def barkley(nb, p):
-    """Barkley's model of an excitable medium: `u` fires above a threshold and spreads, `v` follows and damps it."""
+    """Barkley's model of an excitable medium: `u` fires above a threshold and spreads, `v` follows and inhibits it."""
     u, v = nb("u"), nb("v")
     around = nb("u", -1, 0) + nb("u", 1, 0) + nb("u", 0, -1) + nb("u", 0, 1) - 4 * u
     threshold = (v + p["b"]) / p["a"]
@@ -30,7 +30,7 @@ def barkley(nb, p):
 
 
 def start() -> dict[str, jax.Array]:
-    """A broken wave: its free end will curl."""
+    """A broken wave whose free end curls."""
     y, x = np.mgrid[: GRID.shape[0], : GRID.shape[1]]
     u = (x < GRID.shape[1] // 2) & (x > GRID.shape[1] // 2 - 12) & (y < GRID.shape[0] // 2)
     v = 0.4 * (x < GRID.shape[1] // 2 - 12) * (y < GRID.shape[0] // 2)
@@ -44,7 +44,7 @@ def conductance() -> jax.Array:
 
 
 def compare(update: StencilUpdate) -> None:
-    """A kernel in JAX's interpreter against the reference, on a corner of the field."""
+    """Compares a kernel in JAX's interpreter with the reference, on a corner of the field."""
     corner = Boundaries(Grid((40, 150)), Neumann(0.0))
     small = StencilUpdate(update.fn, fields=update.fields, coefficients=update.coefficients, boundary=corner)
     state = {name: x[70:110, :150] for name, x in start().items()}
@@ -98,7 +98,7 @@ def main() -> None:
 
 
 def draw(frames: list, gradient: jax.Array, path: pathlib.Path) -> None:
-    """The wave at two times, and where the conductance matters to how much fires."""
+    """The wave at two times, and the sensitivity of the excited area to the conductance."""
     import matplotlib
 
     matplotlib.use("Agg")  # figures go to files; no screen is needed

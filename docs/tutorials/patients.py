@@ -1,7 +1,7 @@
-"""Twelve patients and their tablets: a model of a drug fitted to few samples of blood.
+"""Population pharmacokinetics of twelve patients: a model of a drug fitted to few blood samples.
 
-Run it with `python docs/tutorials/patients.py`: it takes less than a minute and writes a figure, to the folder that
-`--out` names.
+Run it with `python docs/tutorials/patients.py`: it takes less than a minute and writes a figure into the folder
+`--out`.
 """
 
 import argparse
@@ -21,12 +21,12 @@ import matplotlib.pyplot as plt  # noqa: E402
 
 BLUE, VERMILION = "#0072B2", "#D55E00"
 PATIENTS, DAYS, END = 12, 28, 48.0
-NOISE = 0.15  # how far logarithms of samples are off
-SPREAD = (0.232, 0.183)  # how far logarithms of clearance and volume vary between patients (Dorlo and others, 2008)
+NOISE = 0.15  # noise of the logarithms of samples
+SPREAD = (0.232, 0.183)  # variability of the logarithms of clearance and volume (Dorlo and others, 2008)
 
 
 class Trial(NamedTuple):
-    """What is known: tables of doses in days and mg, ends of short ones infinite, and samples in mg/l."""
+    """The known data: dose tables in days and mg, padded with infinite times, and samples in mg/l."""
 
     times: jax.Array
     amounts: jax.Array
@@ -35,7 +35,7 @@ class Trial(NamedTuple):
 
 
 class Population(NamedTuple):
-    """What is fitted: the typical patient's clearance in l/day and volume in l, and those of each patient."""
+    """The fitted values: clearance in l/day and volume in l, of the typical patient and of each patient."""
 
     clearance: jax.Array
     volume: jax.Array
@@ -44,7 +44,7 @@ class Population(NamedTuple):
 
 
 def tables(key: jax.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Tables as they come: each patient has a dose by weight, stops after two to four weeks, and forgets some days."""
+    """Random dose tables: each patient has a dose by weight, stops after two to four weeks, and misses some days."""
     weights, weeks, forgets = jax.random.split(key, 3)
     dose = 50 * np.round(1.8 * np.asarray(jax.random.uniform(weights, (PATIENTS,), minval=55, maxval=115)) / 50)
     last = np.asarray(jax.random.randint(weeks, (PATIENTS,), 14, DAYS + 1))
@@ -57,7 +57,7 @@ def tables(key: jax.Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def predict(clearance: jax.Array, volume: jax.Array, times: jax.Array, amounts: jax.Array, at: jax.Array) -> jax.Array:
-    """What is in one patient's blood at some times."""
+    """The concentration in the blood of one patient at given times."""
     drug = TwoCompartment(clearance=clearance, volume=volume)
     options = dict(rtol=1e-5, atol=1e-5, adjoint=sciml.adjoints.Direct(), max_steps=2000, max_events=1)
     sol = sciml.solve(drug, jnp.zeros(4), t0=0.0, t1=END, events=drug.oral(times, amounts), saveat=at, **options)
@@ -65,12 +65,12 @@ def predict(clearance: jax.Array, volume: jax.Array, times: jax.Array, amounts: 
 
 
 def everyone(population: Population, times: jax.Array, amounts: jax.Array, at: jax.Array) -> jax.Array:
-    """All patients as one `vmap`, each with a table of doses and times of samples of their own."""
+    """All patients in one `vmap`, each with a separate dose table and sample times."""
     return jax.vmap(predict)(population.clearances, population.volumes, times, amounts, at)
 
 
 def residuals(population: Population, trial: Trial) -> tuple[jax.Array, ...]:
-    """What samples are off, and how far patients are from the typical one, in units of what is expected of each."""
+    """Residuals of the samples, and deviations of the patients from the typical one, in units of their spread."""
     levels = everyone(population, trial.times, trial.amounts, trial.sampled)
     return (
         (jnp.log(levels) - jnp.log(trial.levels)) / NOISE,
@@ -80,7 +80,7 @@ def residuals(population: Population, trial: Trial) -> tuple[jax.Array, ...]:
 
 
 def run_trial(key: jax.Array) -> tuple[Population, Trial]:
-    """Twelve patients that there could have been, and what their blood showed."""
+    """Simulates twelve patients and their blood samples."""
     keys = jax.random.split(key, 5)
     times, amounts = map(jnp.asarray, tables(keys[0]))
     typical = TwoCompartment()
@@ -97,13 +97,13 @@ def run_trial(key: jax.Array) -> tuple[Population, Trial]:
 
 
 def within(truth: Population, fit: sciml.training.Fit) -> np.ndarray:
-    """Which of all numbers lie in their intervals, in which 95 of 100 should."""
+    """Whether each value lies within its interval, as 95 of 100 should."""
     apart = jax.tree.map(lambda a, b, s: jnp.abs(a - b) < 1.96 * s, truth, fit.model, fit.standard_errors)
     return np.concatenate([np.ravel(x) for x in jax.tree.leaves(apart)])
 
 
 def draw(truth: Population, trial: Trial, fit: sciml.training.Fit, path: pathlib.Path) -> None:
-    """Each patient's samples with the band of the fitted curve, and the estimates beside the truth."""
+    """Each patient's samples with the band of the fitted curve, and the estimates compared with the truth."""
     figure = plt.figure(figsize=(13, 6.2), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=(2.6, 1))
     axes = left.subplots(3, 4, sharex=True, sharey=True)
@@ -142,7 +142,7 @@ def draw(truth: Population, trial: Trial, fit: sciml.training.Fit, path: pathlib
 
 
 def main() -> None:
-    """Makes a trial, fits it, compares."""
+    """Simulates a trial, fits it, compares."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/patients"))
     out = parser.parse_args().out

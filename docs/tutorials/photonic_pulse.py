@@ -1,13 +1,13 @@
-"""Less light comes back: six layers on silicon, designed by the gradient of a pulse.
+"""Inverse design of an antireflection coating: six layers on silicon, optimised by the gradient of a pulse.
 
-Run it with `python docs/tutorials/photonic_pulse.py`: it takes about a minute on two cores and writes a figure, to the
-folder that `--out` names.
+Run it with `python docs/tutorials/photonic_pulse.py`: it takes about a minute on two cores and writes a figure into
+the folder `--out`.
 
-A pulse of light meets a block of silicon, which throws a third of it back. Six layers, each a tenth of a wave thick,
-shall change that: we look for the permittivity of each. Maxwell's equations are solved in time, once for the pulse,
-which has all colours at once, and the gradient of what comes back runs the steps again from last to first.
+Silicon reflects a third of an incident pulse. The permittivities of six layers, each a tenth of a wavelength thick,
+are optimised to reduce this. Maxwell's equations are solved in time, once for a broadband pulse, and the gradient of
+the reflected energy processes the steps in reverse order.
 
-Lengths are in waves of the middle of the spectrum, times in its periods, and the speed of light is 1.
+Lengths are in wavelengths of the middle of the spectrum, times in its periods, and the speed of light is 1.
 """
 
 import argparse
@@ -62,23 +62,23 @@ INCOMING = run(jnp.ones(GRID.shape))[:, RECEIVER]
 
 
 def comes_back(coating: jax.Array) -> jax.Array:
-    """What passes the receiver on its way back."""
+    """The signal at the receiver on its way back."""
     return run(block(coating))[:, RECEIVER] - INCOMING
 
 
 def permittivities(z: jax.Array) -> jax.Array:
-    """Numbers between that of vacuum and that of silicon, from any numbers."""
+    """Maps any numbers to permittivities between vacuum and silicon."""
     return 1 + (SILICON - 1) * jax.nn.sigmoid(z)
 
 
 @jax.jit
 def share(z: jax.Array) -> jax.Array:
-    """The part of the energy of the pulse that comes back."""
+    """The reflected fraction of the energy of the pulse."""
     return jnp.sum(comes_back(permittivities(z)) ** 2) / jnp.sum(INCOMING**2)
 
 
 def check(z: jax.Array, gradient: jax.Array) -> None:
-    """The gradient against finite differences, along a direction."""
+    """Compares the gradient with finite differences, along a direction."""
     ahead = jnp.asarray(np.random.default_rng(0).normal(size=z.shape), float)
     values = [float(share(z + step * ahead)) for step in (-1e-2, 1e-2)]
     slope = float(jnp.vdot(gradient, ahead))
@@ -86,7 +86,7 @@ def check(z: jax.Array, gradient: jax.Array) -> None:
 
 
 def design(z: jax.Array, steps: int) -> tuple[jax.Array, list[float]]:
-    """Adam, from one permittivity for all layers."""
+    """Adam, starting with the same permittivity in all layers."""
     optimiser = optax.adam(0.15)
     state, evaluate, history = optimiser.init(z), jax.jit(jax.value_and_grad(share)), []
     for number in range(steps + 1):
@@ -103,7 +103,7 @@ def design(z: jax.Array, steps: int) -> tuple[jax.Array, list[float]]:
 
 
 def reflectance(coating: jax.Array) -> tuple[np.ndarray, np.ndarray]:
-    """By colour, of the pulse, and exactly."""
+    """Reflectance spectra, of the pulse and exact ones."""
     back, there = np.asarray(comes_back(coating)), np.asarray(INCOMING)
     turns = np.exp(2j * np.pi * COLOURS[:, None] * np.asarray(TIMES))
     found = np.abs(turns @ back) ** 2 / np.abs(turns @ there) ** 2
@@ -118,7 +118,7 @@ INK, BLUE, RED = "0.15", "#0072B2", "#D55E00"
 
 
 def draw(coating: jax.Array, spectra: dict, history: list[float], path: pathlib.Path) -> None:
-    """The field over place and time, the layers, the spectra, and how it went."""
+    """The field over place and time, the layers, the spectra, and the progress."""
     figure, axes = plt.subplots(2, 2, figsize=(9.5, 7), layout="constrained")
     bare = jnp.full(LAYERS, SILICON)
     for ax, medium, title in ((axes[0, 0], bare, "bare silicon"), (axes[0, 1], coating, "with the layers found")):
@@ -152,7 +152,7 @@ def draw(coating: jax.Array, spectra: dict, history: list[float], path: pathlib.
 
 
 def main() -> None:
-    """Designs and draws."""
+    """Optimises and draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figure")
     parser.add_argument("--steps", type=int, default=60, help="steps of the optimiser")

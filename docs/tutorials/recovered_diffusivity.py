@@ -1,7 +1,7 @@
-"""A field of diffusivity from temperatures: what is inside a plate that is heated at its sides.
+"""A diffusivity field from temperature measurements in a heated plate (an inverse problem).
 
-Run it with `python docs/tutorials/recovered_diffusivity.py`: it takes about a minute on two cores and writes a figure,
-to the folder that `--out` names.
+Run it with `python docs/tutorials/recovered_diffusivity.py`: it takes about a minute on two cores and writes a figure
+into the folder `--out`.
 """
 
 import argparse
@@ -27,12 +27,12 @@ END = 8.0
 TIMES = jnp.linspace(1.0, END, 8)
 SENSORS = np.arange(1, 16, 2)  # along each axis, so 64 of 256 cells have one
 NOISE = 0.005  # of a temperature difference of one
-ROUGHNESS = 0.35  # how much log D is expected to differ between neighbours
+ROUGHNESS = 0.35  # expected difference of log D between neighbours
 STEP = 0.025  # stable for Bosh3 up to a diffusivity of five times that of the plate
 
 
 def truth() -> jax.Array:
-    """Two inclusions in a plate: one conducts better, one worse."""
+    """Two inclusions in a plate: one with higher and one with lower diffusivity."""
     x, y = GRID.centers
     better = jnp.exp(-((x - 0.3) ** 2 + (y - 0.65) ** 2) / 0.02)
     worse = jnp.exp(-((x - 0.7) ** 2 + (y - 0.35) ** 2) / 0.02)
@@ -47,11 +47,11 @@ def heated(side: str) -> Callable[[jax.Array], Diffusion]:
 
 
 def measured(diffusivity: jax.Array) -> jax.Array:
-    """What the sensors read in two experiments, heated from the left and from below: (2, times, 8, 8)."""
+    """The sensor signals in two experiments, heated from the left and from below: (2, times, 8, 8)."""
 
     def experiment(side):
         model = heated(side)(diffusivity)
-        # forward mode, in which the Jacobian of few hundred parameters is one pass of as many lanes
+        # forward mode: the Jacobian is one pass with one lane per parameter
         options = dict(solver=diffrax.Bosh3(), adjoint=sciml.adjoints.Direct())
         sol = sciml.solve(model, jnp.zeros(GRID.shape), t0=0.0, t1=END, dt=STEP, saveat=TIMES, **options)
         return sol.ys[:, SENSORS][:, :, SENSORS]
@@ -60,20 +60,20 @@ def measured(diffusivity: jax.Array) -> jax.Array:
 
 
 class Plate(eqx.Module):
-    """What is fitted."""
+    """The fitted values."""
 
     diffusivity: jax.Array
 
 
 def residuals(plate: Plate, data: jax.Array) -> tuple[jax.Array, ...]:
-    """Differences of temperatures in units of the noise, and of log D between neighbours in units of the roughness."""
+    """Temperature residuals in units of the noise, differences of log D between neighbours in units of the roughness."""
     log = jnp.log(plate.diffusivity)
     smooth = [jnp.diff(log, axis=axis) / ROUGHNESS for axis in (0, 1)]
     return ((measured(plate.diffusivity) - data) / NOISE, *smooth)
 
 
 def draw(exact: np.ndarray, found: np.ndarray, spread: np.ndarray, path: pathlib.Path) -> None:
-    """Truth, what was recovered, the difference and the standard error, in parts of the truth or the estimate."""
+    """The truth, the estimate, the difference and the standard error, relative to the truth or the estimate."""
     figure, axes = plt.subplots(1, 4, figsize=(13, 3.4), layout="constrained", sharey=True)
     levels = dict(vmin=float(exact.min()), vmax=float(exact.max()), cmap="viridis")
     error = found / exact - 1
@@ -97,7 +97,7 @@ def draw(exact: np.ndarray, found: np.ndarray, spread: np.ndarray, path: pathlib
 
 
 def main() -> None:
-    """Measures, fits, compares."""
+    """Simulates measurements, fits, compares."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/recovered_diffusivity"))
     out = parser.parse_args().out

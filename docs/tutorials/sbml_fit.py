@@ -1,8 +1,8 @@
-"""A model in SBML, fitted from many starts: how STAT5 finds its partner and enters the nucleus.
+"""Fit an SBML model from many starts: phosphorylation, dimerisation and nuclear import of STAT5.
 
-Run it with `python docs/tutorials/sbml_fit.py`: it takes about two minutes and writes a figure, to the folder that
-`--out` names. It needs `pip install 'sciml-jax[sbml]'`. The problem, with its data, is Boehm_JProteomeRes2014 of the
-PEtab benchmark collection (M. E. Boehm and others, J. Proteome Res. 13:5685, 2014), whose licence is in `data/boehm`.
+Run it with `python docs/tutorials/sbml_fit.py`: it takes about two minutes and writes a figure into the folder
+`--out`. It needs `pip install 'sciml-jax[sbml]'`. The problem, with its data, is Boehm_JProteomeRes2014 of the PEtab
+benchmark collection (M. E. Boehm and others, J. Proteome Res. 13:5685, 2014), whose licence is in `data/boehm`.
 """
 
 import argparse
@@ -25,7 +25,7 @@ COLOURS = {"pSTAT5A_rel": "#0072B2", "pSTAT5B_rel": "#D55E00", "rSTAT5A_rel": "#
 
 
 def draw(problem: sciml.petab.PEtabProblem, found, path: pathlib.Path) -> None:
-    """The waterfall, the data with what the model says, and where the best starts agree."""
+    """The waterfall, the data with the model, and the parameters of the best starts."""
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
     found.plot(ax=left, title="where the starts ended")
     value, noise = map(np.asarray, jax.jit(problem.predict)(jnp.asarray(found.x)))

@@ -1,7 +1,7 @@
-"""Molecules by chance: one reaction after another, an equation with noise, and one without.
+"""Stochastic simulation of molecules: single reactions, the Langevin equation, and the rate equation.
 
-Run it with `python docs/tutorials/schloegl.py`: it takes less than a minute and writes a figure, to the folder that
-`--out` names.
+Run it with `python docs/tutorials/schloegl.py`: it takes less than a minute and writes a figure into the folder
+`--out`.
 """
 
 import argparse
@@ -26,7 +26,7 @@ MODEL = Schloegl()
 
 
 def one_by_one(key: jax.Array) -> jax.Array:
-    """Gillespie's method, which is exact: a step for each reaction."""
+    """Gillespie's method (SSA), which is exact: a step for each reaction."""
     return sciml.solve(MODEL, jnp.full(1, START), t0=0.0, t1=END, key=key, saveat=TS, max_steps=60_000).ys[:, 0]
 
 
@@ -37,12 +37,12 @@ def langevin(key: jax.Array) -> jax.Array:
 
 
 def rate_equation(start: jax.Array) -> jax.Array:
-    """What is left where counts are so large that chance does not matter."""
+    """The deterministic limit for large counts."""
     return sciml.solve(MODEL.rate_equations, start[None], t0=0.0, t1=END, saveat=TS).ys[:, 0]
 
 
 def master_equation() -> jax.Array:
-    """The law of the count at the end: a stiff linear equation for the probabilities of 0, 1, ..., 1000."""
+    """The distribution of the count at the end: a stiff linear equation for the probabilities of 0, 1, ..., 1000."""
     n = jnp.arange(MOST + 1.0)
     rates = jax.vmap(lambda n: MODEL.propensities(n[None], None))(n)
     up, down = rates[:, 0] + rates[:, 2], rates[:, 1] + rates[:, 3]
@@ -58,7 +58,7 @@ def master_equation() -> jax.Array:
 
 
 def distance(counts: np.ndarray, law: np.ndarray, width: int = 50) -> float:
-    """Half the sum of what shares of so many counts together differ by: 0 for the same law, 1 for none in common."""
+    """The total variation distance of two histograms: 0 for equal ones, 1 for disjoint ones."""
     edges = np.arange(0, MOST + 1, width) - 0.5
     shares = np.histogram(counts, edges)[0] / len(counts)
     exact = np.add.reduceat(law, np.arange(0, MOST + 1, width))[: len(shares)]
@@ -66,7 +66,7 @@ def distance(counts: np.ndarray, law: np.ndarray, width: int = 50) -> float:
 
 
 def draw(paths: dict[str, np.ndarray], law: np.ndarray, path: pathlib.Path) -> None:
-    """Paths, the rate equation from five starts, and histograms at the end beside the exact law."""
+    """Paths, the rate equation from five starts, and histograms at the end compared with the exact distribution."""
     figure, axes = plt.subplots(
         1, 4, figsize=(14, 4.0), layout="constrained", sharey=True, width_ratios=(1.2, 1.2, 1.2, 1)
     )
@@ -92,7 +92,7 @@ def draw(paths: dict[str, np.ndarray], law: np.ndarray, path: pathlib.Path) -> N
 
 
 def main() -> None:
-    """Runs all three, compares them with the exact law, draws."""
+    """Runs all descriptions, compares them with the exact distribution, draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/schloegl"))
     out = parser.parse_args().out

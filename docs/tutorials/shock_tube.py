@@ -1,11 +1,11 @@
-"""A shock tube and its gradient: what moves when the pressure that drives it is changed.
+"""A shock tube and its gradient with respect to the driving pressure.
 
-Run it with `python docs/tutorials/shock_tube.py`: it takes about a minute on a core and writes a figure, to the folder
-that `--out` names.
+Run it with `python docs/tutorials/shock_tube.py`: it takes about a minute on a core and writes a figure into the
+folder `--out`.
 
-A membrane parts dense gas from thin gas in a tube, and bursts: Sod's problem. A shock runs to the right, behind it the
-contact of both gases, and a fan of rarefaction to the left. We compare it with the exact solution, differentiate it by
-the pressure on the left, and find this pressure, and the density beside it, from what three sensors have recorded.
+A membrane between dense and thin gas in a tube bursts: Sod's problem. A shock and the contact discontinuity move to
+the right, a rarefaction to the left. The script compares with the exact solution, differentiates with respect to the
+pressure on the left, and estimates this pressure and the density from the records of three sensors.
 """
 
 import argparse
@@ -33,7 +33,7 @@ QUIET = (0.74, 0.80)  # between contact and shock at the end, whatever else vari
 
 
 class Gas(NamedTuple):
-    """What is on the left of the membrane, at rest."""
+    """The gas on the left of the membrane, at rest."""
 
     pressure: jax.Array
     density: jax.Array
@@ -70,7 +70,7 @@ def exact(left: Gas, x: jax.Array, t: float | jax.Array) -> jax.Array:
 
 
 def exact_shock(pressure: jax.Array) -> jax.Array:
-    """Where the shock is at the end, by the jump conditions of Rankine and Hugoniot."""
+    """The exact position of the shock at the end, from the Rankine-Hugoniot conditions."""
     behind = exact(gas(pressure), jnp.asarray(0.77), END)[2]
     sound = jnp.sqrt(GAMMA * RIGHT[2] / RIGHT[0])
     ratio = (GAMMA + 1) / (2 * GAMMA) * behind / RIGHT[2] + (GAMMA - 1) / (2 * GAMMA)
@@ -78,7 +78,7 @@ def exact_shock(pressure: jax.Array) -> jax.Array:
 
 
 def shock(density: jax.Array) -> jax.Array:
-    """Where the shock is, by how much gas there is: a sharp shock there would have swept up as much."""
+    """The position of the shock, from the mass that a sharp shock would have swept up."""
     cells = density.shape[0]
     (x,) = Grid(cells).centers
     behind = jnp.mean(density, where=(x > QUIET[0]) & (x < QUIET[1]))
@@ -87,7 +87,7 @@ def shock(density: jax.Array) -> jax.Array:
 
 
 class Slopes(NamedTuple):
-    """State and derivative by the pressure on the left, on a grid."""
+    """The state and its derivative with respect to the pressure on the left, on a grid."""
 
     cells: int
     w: np.ndarray
@@ -95,7 +95,7 @@ class Slopes(NamedTuple):
 
 
 def slopes(cells: int) -> Slopes:
-    """The state beside the exact one, the derivative of state and shock beside finite differences and exact ones."""
+    """Compares state, and derivatives of state and shock, with exact ones and with finite differences."""
 
     def evaluate(pressure):
         w = at_end(pressure, cells)
@@ -122,7 +122,7 @@ TRUE, GUESS = gas(1.4, 1.2), gas(0.8, 0.8)
 
 
 def recorded(key: jax.Array) -> jax.Array:
-    """What the sensors say: the mean pressure over each, by the exact solution, and noise; shape (times, sensors)."""
+    """The sensor records: the mean of the exact pressure over each sensor, with noise; shape (times, sensors)."""
     across = SENSORS[:, None] + WIDTH * (jnp.arange(40) + 0.5) / 40 - WIDTH / 2
     pressure = jax.vmap(lambda t: jnp.mean(exact(TRUE, across, t)[2], axis=1))(TIMES)
     return pressure + NOISE * jax.random.normal(key, pressure.shape)
@@ -130,14 +130,14 @@ def recorded(key: jax.Array) -> jax.Array:
 
 @jax.jit
 def computed(left: Gas) -> jax.Array:
-    """What they would say."""
+    """The computed sensor records."""
     (x,) = Grid(CELLS).centers
     over = jnp.abs(x - SENSORS[:, None]) < WIDTH / 2
     return run(left, CELLS, TIMES)[:, 2] @ (over / jnp.sum(over, axis=1, keepdims=True)).T
 
 
 def recover(records: jax.Array) -> Gas:
-    """The gas on the left, by Levenberg and Marquardt's method from a wrong guess."""
+    """Estimates the gas on the left by Levenberg-Marquardt, from a wrong guess."""
     fit = sciml.fit(
         GUESS,
         lambda left, records: (computed(left) - records) / NOISE,
@@ -201,7 +201,7 @@ def draw(found: list[Slopes], records: jax.Array, left: Gas, path: pathlib.Path)
 
 
 def main() -> None:
-    """Compares, differentiates, recovers and draws."""
+    """Compares, differentiates, estimates and draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figure")
     arguments = parser.parse_args()

@@ -1,11 +1,11 @@
-"""Spirals from few and noisy points: a latent ODE says where a record goes between them, and after them.
+"""A latent ODE for spirals with few and noisy observations: interpolation and extrapolation.
 
-Run it with `python docs/tutorials/spirals.py`: it takes about two minutes and writes a figure, to the folder that
-`--out` names.
+Run it with `python docs/tutorials/spirals.py`: it takes about two minutes and writes a figure into the folder
+`--out`.
 
-Chen et al. (2018) drew two spirals, one clockwise and one anticlockwise, and showed a network 30 points of a piece of
-one, at irregular times, with noise. It codes them in the start of a state that nobody sees, whose equation and
-whose reading are networks too: a variational autoencoder whose decoder is an ODE.
+Chen et al. (2018) generated two spirals, one clockwise and one anticlockwise, and observed 30 points of a segment, at
+irregular times, with noise. The model encodes them into the initial value of a latent state, with networks for its
+vector field and its decoder: a variational autoencoder whose decoder is an ODE.
 """
 
 import argparse
@@ -28,7 +28,7 @@ matplotlib.use("Agg")  # figures go to files; no screen is needed
 import matplotlib.pyplot as plt  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-POINTS, PIECE, SEEN = 500, 100, 30  # of a spiral, of a record, and those of it that are seen
+POINTS, PIECE, SEEN = 500, 100, 30  # points of a spiral, of a segment, and observed ones
 RECORDS, HELD_BACK, NOISE = 480, 64, 0.3
 SIZE, TURN = 5.0, 6 * np.pi / POINTS  # of the spirals, and the angle from point to point, which is the time
 COLOURS = "#0072B2", "#D55E00"
@@ -44,11 +44,11 @@ def spirals():
 
 
 def records(draw, count):
-    """Returns pieces of spirals without noise, which of the two they are of, and times and points that are seen."""
+    """Returns segments of spirals without noise, the index of their spiral, and times and values of observations."""
     which = draw.integers(0, 2, count)
     starts = draw.integers(PIECE // 2, POINTS - 2 * PIECE, count)
     true = np.stack([spirals()[w][s : s + 2 * PIECE] for w, s in zip(which, starts)]).astype(np.float32)
-    # the first point is among them: there the latent state starts
+    # the first point is included: the latent state starts there
     places = [np.append(0, np.sort(1 + draw.choice(PIECE - 1, SEEN - 1, replace=False))) for _ in range(count)]
     ts = [(TURN * p).astype(np.float32) for p in places]
     ys = [(y[p] + NOISE * draw.normal(size=(len(p), 2))).astype(np.float32) for y, p in zip(true, places)]
@@ -56,7 +56,7 @@ def records(draw, count):
 
 
 def train(ts, ys):
-    """Returns a latent ODE that was trained on records, in units of the spirals' size."""
+    """Returns a latent ODE trained on the time series, in units of the spirals' size."""
     model = LatentODE(2, latent=4, memory=25, width=20, depth=2, key=jax.random.key(0))
     data = training.experiments(ts, [y / SIZE for y in ys])
     begun = time.perf_counter()
@@ -78,7 +78,7 @@ def train(ts, ys):
 
 @eqx.filter_jit
 def predicted(model, ts, ys, draws):
-    """Returns where a record goes, seen or not, twice as long as it was seen: by the mean, and by draws."""
+    """Returns predictions over twice the observed time: from the mean of the latent state, and from draws."""
     posterior = model.encode(ts, ys / SIZE, jnp.isfinite(ys))
     at = TURN * jnp.arange(2.0 * PIECE, dtype=ts.dtype)
 
@@ -90,7 +90,7 @@ def predicted(model, ts, ys, draws):
 
 
 def draw_figure(path, true, which, ys, mean, drawn):
-    """Draws four records with what was seen of them, where they went, and where the model says that they do."""
+    """Draws four time series with observations, true continuations and predictions."""
     figure, panels = plt.subplots(1, 4, figsize=(12.0, 3.3), layout="constrained")
     shown = np.concatenate([np.flatnonzero(which == w)[:2] for w in (0, 1)])
     for ax, i in zip(panels, shown):
@@ -110,7 +110,7 @@ def draw_figure(path, true, which, ys, mean, drawn):
 
 
 def main():
-    """Makes records, trains, says how far off it is where nothing was seen, and draws."""
+    """Generates time series, trains, prints the errors at unobserved points, and draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figure")
     out = parser.parse_args().out

@@ -1,8 +1,8 @@
-"""A field over eight devices, and over two processes: a wave behind a lens, and what the lens does to it.
+"""A field on eight devices and in two processes: a wave behind a lens.
 
-Run it with `python docs/tutorials/split_field.py`: it takes less than a minute and writes a figure, to the folder that
-`--out` names. The devices are parts of this machine's CPU, which shows how things are written and what they cost in
-memory and messages; it shows nothing of speed.
+Run it with `python docs/tutorials/split_field.py`: it takes less than a minute and writes a figure into the folder
+`--out`. The devices are parts of the CPU of this machine. This demonstrates the code, the memory and the messages,
+but not the speed.
 """
 
 import argparse
@@ -28,7 +28,7 @@ COURANT = 0.5  # of a wave of speed one: c dt / h
 
 
 def lens() -> np.ndarray:
-    """The speed of the waves: slower within a disc."""
+    """The speed of the waves: lower within a disc."""
     x, y = (np.asarray(a) for a in GRID.centers)
     return np.asarray(1.0 - 0.4 * ((x - 0.5) ** 2 + (y - 0.5) ** 2 < 0.03), np.float32)
 
@@ -67,7 +67,7 @@ def wave(domain: parallel.Domain, steps: int = STEPS):
 
 
 def loudness(domain: parallel.Domain):
-    """How much arrives in a patch on the right, as a function of the speed."""
+    """The signal in a patch on the right, as a function of the speed."""
     x, y = (np.asarray(a) for a in GRID.centers)
     patch = np.asarray(((x - 0.8) ** 2 + (y - 0.5) ** 2 < 0.01), np.float32)
     start = pulse()
@@ -84,7 +84,7 @@ def loudness(domain: parallel.Domain):
 
 
 def one_and_eight() -> tuple[np.ndarray, np.ndarray]:
-    """The same function on one device and on eight: the same bits; and the gradient by the speed at every place."""
+    """The same function on one device and on eight, with the same bits; and the gradient with respect to the speed."""
     eight = make_domain(x=4, y=2)
     fields = pulse(), lens()
     end, norm = jax.jit(wave(eight))(tuple(map(jnp.asarray, fields)))  # called plainly: one device
@@ -97,7 +97,7 @@ def one_and_eight() -> tuple[np.ndarray, np.ndarray]:
 
 
 def messages_and_memory() -> None:
-    """What a step sends, and what a device holds, for more and more devices."""
+    """The messages of a step, and the memory of a device, for more and more devices."""
     field = jax.ShapeDtypeStruct(GRID.shape, jnp.float32)
     for axes in ({"x": 1, "y": 1}, {"x": 2, "y": 1}, {"x": 2, "y": 2}, {"x": 4, "y": 2}):
         domain = make_domain(**axes)
@@ -113,7 +113,7 @@ def messages_and_memory() -> None:
 
 
 def as_process(number: int, count: int, address: str) -> None:
-    """What each of several processes does: it joins the others, and has its part of the field."""
+    """The program of each process: it joins the others, and computes its part of the field."""
     jax.config.update("jax_num_cpu_devices", 4)
     parallel.initialize(address, count, number)
     domain = make_domain(x=4, y=2)
@@ -126,7 +126,7 @@ def as_process(number: int, count: int, address: str) -> None:
 
 
 def two_processes(expected: np.ndarray) -> None:
-    """Starts this script twice more, as the two processes of a job."""
+    """Starts this script twice, as the two processes of a job."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{s.getsockname()[1]}"
@@ -142,7 +142,7 @@ def two_processes(expected: np.ndarray) -> None:
 
 
 def draw(end: np.ndarray, gradient: np.ndarray, path: pathlib.Path) -> None:
-    """The wave with the devices' blocks, and where the speed matters."""
+    """The wave with the blocks of the devices, and the sensitivity to the speed."""
     import matplotlib
 
     matplotlib.use("Agg")  # figures go to files; no screen is needed

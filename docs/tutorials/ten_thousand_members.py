@@ -1,7 +1,7 @@
-"""Ten thousand members: what an ensemble costs, what makes it expensive, and how to see it.
+"""Ten thousand members: the cost of an ensemble, its reasons, and how to find them.
 
-Run it with `python docs/tutorials/ten_thousand_members.py`: it takes less than a minute and writes a figure, to the
-folder that `--out` names. Times are those of the machine that it runs on.
+Run it with `python docs/tutorials/ten_thousand_members.py`: it takes less than a minute and writes a figure into the
+folder `--out`. Times depend on the machine.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def lorenz(rho: jax.Array) -> sciml.Solution:
 
 
 def oscillator(mu: jax.Array, batching: str = "lockstep") -> sciml.Solution:
-    """One member: a Van der Pol oscillator, which takes the more steps the larger mu is."""
+    """One member: a Van der Pol oscillator, which needs more steps for larger mu."""
     model = sciml.models.VanDerPol(mu=mu)
     options = dict(rtol=1e-4, atol=1e-4, batching=batching)
     return sciml.solve(model, jnp.array([2.0, 0.0]), t0=0.0, t1=20.0, **options)
@@ -68,14 +68,14 @@ def count_members() -> tuple[list[int], list[float]]:
 
 
 def gradient() -> None:
-    """The gradient of a loss over all members, by what each has of its own."""
+    """The gradient of a loss over all members, with respect to the parameter of each."""
     rhos = jnp.linspace(0.0, 21.0, MEMBERS)
     compiling, running = seconds(jax.grad(lambda r: jnp.sum(jax.vmap(lorenz)(r).ys)), rhos)
     show("  gradient by every rho", compiling, running, MEMBERS)
 
 
 def sorted_lorenz() -> None:
-    """A part of the model without a rule over lanes, and what it costs."""
+    """A part of the model without a rule over lanes, and its cost."""
 
     def field(t, y, rho):
         largest = jnp.sort(y)[-1]  # jnp.max(y) would do, and has a rule
@@ -90,7 +90,7 @@ def sorted_lorenz() -> None:
 
 
 def unequal_members() -> dict[str, sciml.Solution]:
-    """Members of which a few take most of the steps, in lockstep and with lanes that are refilled."""
+    """Members of which a few need most of the steps, in lockstep and with refill."""
     mus = jax.random.permutation(jax.random.key(0), jnp.logspace(-1, 2, 2_048))
     print("\nVan der Pol oscillators, mu from 0.1 to 100")
     found = {}
@@ -103,7 +103,7 @@ def unequal_members() -> dict[str, sciml.Solution]:
 
 
 def draw(counts: list[int], each: list[float], found: dict[str, sciml.Solution], path: pathlib.Path) -> None:
-    """Time a member over the number of members, and the steps executed beside each member's own."""
+    """Time per member over the number of members, and the executed steps compared with each member's own."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
     left.loglog(counts, [1e6 * x for x in each], "o-", color=BLUE)
     left.set_xlabel("members")

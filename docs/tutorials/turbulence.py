@@ -1,7 +1,7 @@
-"""Vortices that merge: two-dimensional turbulence that decays, its spectrum, and what viscosity takes.
+"""Two-dimensional decaying turbulence: merging vortices, spectra, and viscous dissipation.
 
-Run it with `python docs/tutorials/turbulence.py`: it takes less than a minute and writes a figure, to the folder that
-`--out` names.
+Run it with `python docs/tutorials/turbulence.py`: it takes less than a minute and writes a figure into the folder
+`--out`.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def start() -> jax.Array:
 
 
 def run(model: Vorticity) -> sciml.Solution:
-    """Every step takes viscosity exactly; its length is that of the transport."""
+    """Every step integrates viscosity exactly; transport limits its size."""
     return sciml.solve(model, start(), t0=0.0, t1=TIMES[-1], dt=0.0125, saveat=jnp.linspace(0.0, TIMES[-1], 81))
 
 
@@ -76,7 +76,7 @@ def draw(model: Vorticity, sol: sciml.Solution, path: pathlib.Path) -> None:
 
 
 def main() -> None:
-    """Runs, compares what is lost with what viscosity takes, and draws."""
+    """Runs, compares the losses with the viscous dissipation, and draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figure")
     out = parser.parse_args().out

@@ -1,11 +1,11 @@
-"""What is inside? The speed of sound of a body from eight shots, by full-waveform inversion.
+"""Full-waveform inversion: the speed of sound in a body from eight shots.
 
-Run it with `python docs/tutorials/waveform_inversion.py`: it takes a few minutes on two cores and writes two figures,
-to the folder that `--out` names.
+Run it with `python docs/tutorials/waveform_inversion.py`: it takes a few minutes on two cores and writes two figures
+into the folder `--out`.
 
-A body of 64 x 64 cells lies in a tank of water. Eight transmitters around it send a pulse, one after the other, and 64
-receivers record what arrives. We look for the speed of sound in every cell: that in which computed sound arrives
-as it was recorded,
+A body of 64 x 64 cells lies in a tank of water. Eight transmitters around it send a pulse, one after the other, and
+64 receivers record the sound. The unknown is the speed of sound in every cell, such that the computed sound matches
+the records:
 
     minimise  J(c) = sum over shots and receivers of  int (p(c) - recorded)^2 dt.
 
@@ -55,7 +55,7 @@ RECEIVERS = Points(GRID, around(64))
 
 
 def phantom() -> jax.Array:
-    """The body that nobody knows: a soft ellipse with a hard and two softer parts."""
+    """The true body: a soft ellipse with one hard and two softer inclusions."""
     x, y = (np.arange(SIZE) + 0.5)[:, None], (np.arange(SIZE) + 0.5)[None, :]
     speed = np.full((SIZE, SIZE), TANK)
     for middle, radii, value in (
@@ -78,7 +78,7 @@ def medium(speed: jax.Array, place: jax.Array, order: int = 4) -> Acoustic:
 
 
 class Mismatch(sciml.AbstractModel):
-    """A medium, and how far its sound is from the recorded one, integrated over time with it."""
+    """A medium, and the mismatch of its sound from the records, integrated over time."""
 
     medium: Acoustic
     recorded: Sampled
@@ -90,7 +90,7 @@ class Mismatch(sciml.AbstractModel):
 
 
 def mismatch(speed: jax.Array, place: jax.Array, recorded: jax.Array) -> jax.Array:
-    """The mismatch of one shot. Its gradient runs the steps again from last to first, in 32 MiB."""
+    """The mismatch of one shot. Its gradient recomputes the steps within 32 MiB."""
     model = Mismatch(medium(speed, place), Sampled(recorded, END / STEPS))
     start = model.medium.rest(), jnp.zeros(())
     adjoint = sciml.adjoints.Checkpointed(memory=2**25)
@@ -99,7 +99,7 @@ def mismatch(speed: jax.Array, place: jax.Array, recorded: jax.Array) -> jax.Arr
 
 
 class Shots(NamedTuple):
-    """Where each was, (shots, 2), and what the receivers recorded, (shots, times, receivers)."""
+    """The position of each shot, (shots, 2), and the records of the receivers, (shots, times, receivers)."""
 
     places: jax.Array
     recorded: jax.Array
@@ -108,12 +108,12 @@ class Shots(NamedTuple):
 @jax.jit
 @jax.value_and_grad
 def evaluate(speed: jax.Array, shots: Shots) -> jax.Array:
-    """The mismatch of all shots, one after another, and its gradient by the speed in every cell."""
+    """The mismatch of all shots, one after another, and its gradient with respect to the speed in every cell."""
     return jnp.sum(jax.lax.map(lambda shot: mismatch(speed, *shot), shots))
 
 
 def listen(speed: jax.Array, place: jax.Array, order: int = 4, refine: int = 1) -> tuple[jax.Array, jax.Array]:
-    """Returns what the receivers record of a shot, and the pressure at three times."""
+    """Returns the receiver records of a shot, and the pressure at three times."""
     model = medium(speed, place, order)
     ts = jnp.linspace(0.0, END, STEPS + 1)
     options = dict(t0=0.0, t1=END, dt=END / STEPS / refine, saveat=ts, solver=diffrax.Bosh3(), throw=False)
@@ -126,7 +126,7 @@ FRAMES = (80, 116, 152)
 
 
 def record(truth: jax.Array) -> tuple[Shots, jax.Array]:
-    """The experiment: by a finer method than that of the inversion, and with noise."""
+    """The experiment: with a finer method than the inversion, and with noise."""
     places = around(SHOTS)
     run = jax.jit(lambda places: jax.lax.map(lambda place: listen(truth, place, order=8, refine=2), places))
     traces, frames = run(places)
@@ -135,7 +135,7 @@ def record(truth: jax.Array) -> tuple[Shots, jax.Array]:
 
 
 def check(speed: jax.Array, shots: Shots) -> None:
-    """The gradient against finite differences, along a direction."""
+    """Compares the gradient with finite differences, along a direction."""
     ahead = jnp.asarray(np.random.default_rng(0).normal(size=speed.shape), float)
     slope = float(jnp.vdot(evaluate(speed, shots)[1], ahead))
     values = [float(evaluate(speed + step * ahead, shots)[0]) for step in (-1e-3, 1e-3)]
@@ -143,14 +143,14 @@ def check(speed: jax.Array, shots: Shots) -> None:
 
 
 class Step(NamedTuple):
-    """One step of the optimiser: the mismatch over that of the start, and the error of the speed in mm/us."""
+    """One optimiser step: the mismatch relative to the start, and the error of the speed in mm/us."""
 
     mismatch: float
     error: float
 
 
 def invert(shots: Shots, truth: jax.Array, steps: int) -> tuple[jax.Array, list[Step]]:
-    """L-BFGS from water everywhere. The truth is only for the progress that is shown."""
+    """L-BFGS, starting from water. The truth is only used to print the progress."""
     optimiser = optax.scale_by_lbfgs(memory_size=10)
     speed = jnp.full((SIZE, SIZE), TANK)
     value, gradient = evaluate(speed, shots)
@@ -181,7 +181,7 @@ WHOLE = (-float(EDGE), float(SIZE + EDGE)) * 2
 
 
 def draw_medium(truth: jax.Array, found: jax.Array, history: list[Step], path: pathlib.Path) -> None:
-    """The medium, what was found, a section, and how it went."""
+    """The medium, its reconstruction, a section, and the progress."""
     figure, panels = plt.subplots(2, 2, figsize=(9, 7.6), layout="constrained")
     low, high = float(truth.min()), float(truth.max())
     for ax, speed, title in ((panels[0, 0], truth, "the body"), (panels[0, 1], found, "found from eight shots")):
@@ -217,7 +217,7 @@ def draw_medium(truth: jax.Array, found: jax.Array, history: list[Step], path: p
 
 
 def draw_shot(frames: jax.Array, shots: Shots, truth: jax.Array, found: jax.Array, path: pathlib.Path) -> None:
-    """The sound of the first shot, and what the receivers opposite heard."""
+    """The sound of the first shot, and the signals of the opposite receivers."""
     run = jax.jit(lambda speed: listen(speed, shots.places[0])[0])
     start, end = (np.asarray(run(speed)) for speed in (jnp.full_like(truth, TANK), found))
     figure = plt.figure(figsize=(10, 6.4), layout="constrained")

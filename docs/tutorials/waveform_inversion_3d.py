@@ -1,16 +1,16 @@
-"""A block of rock from six shots in three dimensions: full-waveform inversion within a memory that you choose.
+"""Full-waveform inversion in three dimensions with limited memory: a block of rock from six shots.
 
 Run it with `python docs/tutorials/waveform_inversion_3d.py`: it takes about two minutes on two cores and writes a
 figure, to the folder that `--out` names.
 
-A block of 24 x 24 x 16 cells has soft rock above harder rock, and two bodies in it that nobody sees. Six charges, in
-boreholes around it and below, are fired one after the other; 100 receivers on the surface and in the boreholes record
-the pressure. We look for the speed of sound in every cell: that in which computed sound arrives as it was recorded,
+A block of 24 x 24 x 16 cells has soft rock above harder rock, and two hidden bodies. Six charges, in boreholes around
+it and below, are fired one after the other; 100 receivers on the surface and in the boreholes record the pressure.
+The unknown is the speed of sound in every cell, such that the computed sound matches the records:
 
     minimise  J(c) = sum over shots and receivers of  int (p(c) - recorded)^2 dt.
 
-One field with its three velocities in three dimensions is nothing that one keeps for every step. The adjoint is an
-argument, and what each takes is printed beside the others before one is chosen.
+The field and its three velocities are too large to store for every step. The adjoint is an argument, and the script
+prints the memory and time of several adjoints before it selects one.
 
 Lengths are in kilometres, times in seconds, speeds in km/s.
 """
@@ -50,13 +50,13 @@ def coordinates() -> tuple[np.ndarray, ...]:
 
 
 def background() -> jax.Array:
-    """What one knows: the speed grows with the depth."""
+    """The known part: the speed increases with depth."""
     x, y, z = coordinates()
     return jnp.asarray(1.8 - 0.6 * z + 0 * x * y, float)
 
 
 def rock() -> jax.Array:
-    """What nobody knows: a hard body and a soft one."""
+    """The unknown part: a hard body and a soft one."""
     x, y, z = coordinates()
     speed = np.asarray(background())
     for middle, radii, more in (
@@ -111,12 +111,12 @@ class Mismatch(sciml.AbstractPartitioned):
     recorded: Sampled
 
     def first_drive(self, t: Any, y: tuple[Sound, jax.Array], args: Any) -> tuple[Any, jax.Array]:
-        """What moves the velocity, and the mismatch at this time."""
+        """The rates of the velocity and of the mismatch at this time."""
         apart = self.medium.record(y[0], RECEIVERS) - self.recorded(t)
         return self.medium.first_drive(t, y[0], args), jnp.sum(apart**2)
 
     def second_drive(self, t: Any, y: tuple[Sound, jax.Array], args: Any) -> Any:
-        """What moves the pressure."""
+        """The rate of the pressure."""
         return self.medium.second_drive(t, y[0], args)
 
     def move_first(self, h: Any, y: tuple[Sound, jax.Array], drive: Any, args: Any) -> tuple[Sound, jax.Array]:
@@ -139,7 +139,7 @@ def mismatch(speed: jax.Array, place: Any, recorded: jax.Array, adjoint: Any = B
 
 
 class Shots(NamedTuple):
-    """Where each was, (shots, 3), and what the receivers recorded, (shots, times, receivers)."""
+    """The position of each shot, (shots, 3), and the records of the receivers, (shots, times, receivers)."""
 
     places: jax.Array
     recorded: jax.Array
@@ -148,7 +148,7 @@ class Shots(NamedTuple):
 @jax.jit
 @jax.value_and_grad
 def evaluate(speed: jax.Array, shots: Shots) -> jax.Array:
-    """The mismatch of all shots, one after another, and its gradient by the speed in every cell."""
+    """The mismatch of all shots, one after another, and its gradient with respect to the speed in every cell."""
     return jnp.sum(jax.lax.map(lambda shot: mismatch(speed, *shot), shots))
 
 
@@ -176,7 +176,7 @@ ADJOINTS = {
 
 
 class Row(NamedTuple):
-    """What the gradient of a shot takes with an adjoint: bytes, seconds, and how far it is from the first."""
+    """The cost of the gradient of a shot with an adjoint: bytes, seconds, and the difference from the first adjoint."""
 
     memory: float
     seconds: float
@@ -209,7 +209,7 @@ def compare(speed: jax.Array, shots: Shots) -> dict[str, Row]:
 
 
 def check(speed: jax.Array, shots: Shots) -> None:
-    """The gradient against finite differences, along a direction."""
+    """Compares the gradient with finite differences, along a direction."""
     ahead = jnp.asarray(np.random.default_rng(0).normal(size=speed.shape), float)
     slope = float(jnp.vdot(evaluate(speed, shots)[1], ahead))
     values = [float(evaluate(speed + step * ahead, shots)[0]) for step in (-2e-3, 2e-3)]
@@ -217,14 +217,14 @@ def check(speed: jax.Array, shots: Shots) -> None:
 
 
 class Step(NamedTuple):
-    """One step of the optimiser: the mismatch over that of the start, and the error of the speed in km/s."""
+    """One optimiser step: the mismatch relative to the start, and the error of the speed in km/s."""
 
     mismatch: float
     error: float
 
 
 def invert(shots: Shots, truth: jax.Array, steps: int) -> tuple[jax.Array, list[Step]]:
-    """L-BFGS from what one knows. The truth is only for the progress that is shown."""
+    """L-BFGS, starting from the known part. The truth is only used to print the progress."""
     optimiser = optax.scale_by_lbfgs(memory_size=8)
     speed = background()
     value, gradient = evaluate(speed, shots)
@@ -255,7 +255,7 @@ INK, BLUE, RED = "0.15", "#0072B2", "#D55E00"
 
 
 def draw(truth: jax.Array, found: jax.Array, history: list[Step], rows: dict[str, Row], path: pathlib.Path) -> None:
-    """Sections of the block, of what was found, the progress, and what adjoints take."""
+    """Sections of the block and of its reconstruction, the progress, and the cost of adjoints."""
     figure = plt.figure(figsize=(10, 7.6), layout="constrained")
     grid = figure.add_gridspec(3, 4, height_ratios=(1.1, 0.8, 1))
     side, deep = CELLS[0] * H, CELLS[2] * H

@@ -1,7 +1,7 @@
-"""A custom equation in twenty lines: a fire that runs through a forest, drawn and differentiated.
+"""A custom PDE in twenty lines: a forest fire, drawn and differentiated.
 
-Run it with `python docs/tutorials/wildfire.py`: it takes less than a minute on two cores and writes a figure, to the
-folder that `--out` names.
+Run it with `python docs/tutorials/wildfire.py`: it takes less than a minute on two cores and writes a figure into the
+folder `--out`.
 """
 
 import argparse
@@ -45,7 +45,7 @@ class Wildfire(sciml.AbstractModel):
         carried = self.diffusivity * self.laplacian(temperature) - self.upwind(temperature, self.wind)
         return carried + self.heat * fire - self.cooling * temperature, -self.burning * fire
 
-    def spectrum(self, t, y, args):  # optional: by this `solve` knows which steps are stable
+    def spectrum(self, t, y, args):  # optional: with it, `solve` selects stable steps
         return self.upwind.spectrum(self.wind) - self.diffusivity * self.laplacian.spectral_radius - self.cooling
 
 
@@ -62,24 +62,24 @@ def forest() -> jax.Array:
 
 
 def spark() -> jax.Array:
-    """Where it starts."""
+    """The ignition."""
     return 4.0 * spatial.pulse(GRID, (0.15, 0.55), width=0.04)
 
 
 def burn(model: Wildfire, fuel: jax.Array, times: jax.Array) -> sciml.Solution:
-    """The fire, with a step that is stable: none is given."""
+    """The fire, with an automatic stable step."""
     options = dict(solver=diffrax.Bosh3(), stepsize_controller=diffrax.ConstantStepSize())
     return sciml.solve(model, (spark(), fuel), t0=0.0, t1=END, saveat=times, **options)
 
 
 def burnt(model: Wildfire, fuel: jax.Array) -> jax.Array:
-    """How much fuel has burnt at the end, in parts of all."""
+    """The burnt fraction of the fuel at the end."""
     left = burn(model, fuel, jnp.array([END])).ys[1][-1]
     return 1.0 - jnp.sum(left) / jnp.sum(fuel)
 
 
 def draw(sol: sciml.Solution, gradient: np.ndarray, path: pathlib.Path) -> None:
-    """The fire on its way through the fuel, and what a little less fuel would save."""
+    """The fire at three times, and the sensitivity to the fuel."""
     figure, axes = plt.subplots(1, 4, figsize=(14, 3.4), layout="constrained", sharey=True)
     shown = dict(origin="lower", extent=(0, 1, 0, 1))
     temperatures, fuels = (np.asarray(x) for x in sol.ys)
@@ -120,7 +120,7 @@ def main() -> None:
     print(f"of all fuel, wind that is faster by 0.01 burns {100 * float(wind):+.2f}% more,")
     print(f"and cooling that is stronger by 1% {100 * float(cooling):+.2f}%")
 
-    # the gradient foretells what a small change does
+    # the gradient predicts the effect of a small change
     i, j = (int(n) for n in np.unravel_index(int(jnp.argmax(by_fuel)), GRID.shape))
     x, y = (float(np.asarray(c).ravel()[n]) for c, n in zip(GRID.centers, (i, j)))
     foretold = -0.01 * float(by_fuel[i, j])
