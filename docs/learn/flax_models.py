@@ -136,7 +136,7 @@ assert jnp.allclose(nnx_loss(moved), loss(fitted), atol=1e-5)
 # `args` of `sciml.solve`, and the parameters of `sciml.fit`, are any PyTree of arrays: [parameter
 # estimation](../guides/fitting.md). Under `jax.vmap` over initial states with `in_axes=None` for the parameters,
 # these remain one array, and their products are matrix products ([shared
-# values](../guides/ensembles.md#what-members-share)).
+# values](../guides/ensembles.md#shared-weights-and-tables)).
 
 # %%
 end = float(values[-1])

@@ -109,8 +109,8 @@ assert smaller == 1 and at_end[11] > 0
 # ## Use in sciml
 #
 # `jax.vmap(jax.grad(...))` of a solve runs members over lanes, forwards and backwards
-# ([ensembles](../guides/ensembles.md#what-members-share)). The gradient of a *sum* over members accumulates instead
-# and stores one copy. The gradient of a failed member is NaN for this member only
+# ([ensembles](../guides/ensembles.md#shared-weights-and-tables)). The gradient of a *sum* over members accumulates
+# instead and stores one copy. The gradient of a failed member is NaN for this member only
 # ([failures](../guides/failures.md)). In `sciml.fit`, the scale of the residuals is the weight of an example.
 
 # %%

@@ -118,7 +118,7 @@ assert 32 <= kib(three) < 60
 #
 # `sciml.checkpointed_scan` creates these levels for any length and a given memory.
 # `adjoint=sciml.adjoints.Checkpointed(memory=...)` does it for a solve, and `sciml.inspect.adjoint_memory` predicts
-# the memory of each adjoint ([adjoints](../guides/adjoints.md#how-much-memory-a-gradient-needs)). The tutorial [the
+# the memory of each adjoint ([adjoints](../guides/adjoints.md#memory-of-a-gradient)). The tutorial [the
 # memory of a gradient](../tutorials/gradient_memory.md) measures five of them.
 
 

@@ -122,7 +122,7 @@ assert kinds == ["all-reduce"]
 # sciml does not split networks itself: you shard your arrays, and `sciml.solve` keeps their sharding on automatic
 # axes. Under `vmap` each device runs its own members, and gathers the values that they share. This is right for an
 # ensemble, but not for a network that exceeds one device. Either split the network and make the batch one state, as
-# here, or split members and keep the network whole ([shared values](../guides/ensembles.md#what-members-share)),
+# here, or split members and keep the network whole ([shared values](../guides/ensembles.md#shared-weights-and-tables)),
 # which needs no communication:
 
 # %%

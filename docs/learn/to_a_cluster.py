@@ -133,7 +133,7 @@ folder.cleanup()
 #
 # Then the processes must communicate in every step: see [several processes](processes.md). In all other cases
 # independent jobs are more robust. With Dask, submitit or MPI, pass `executor=` instead of shards
-# ([clusters](../guides/sweeps_and_scale.md#more-machines)).
+# ([clusters](../guides/sweeps_and_scale.md#clusters-executors-dask-and-slurm)).
 #
 # ## Exercise
 #

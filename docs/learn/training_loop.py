@@ -200,8 +200,8 @@ assert by_batches < first / 20
 # A solve replaces the hand-written steps, and the loop does not change. `sciml.training.train` provides this loop
 # with batches, validation and checkpoints ([training](../guides/training.md)), and `sciml.fit` is for least squares
 # ([parameter estimation](../guides/fitting.md)). Values that members share, here the network, remain one array under
-# `vmap`, forwards and backwards ([ensembles](../guides/ensembles.md#what-members-share)). [A training loop in PyTorch
-# and in JAX](beside_pytorch.md) compares with PyTorch. With `sciml.solve`:
+# `vmap`, forwards and backwards ([ensembles](../guides/ensembles.md#shared-weights-and-tables)). [A training loop in
+# PyTorch and in JAX](beside_pytorch.md) compares with PyTorch. With `sciml.solve`:
 
 
 # %%

@@ -141,7 +141,7 @@ assert abs((columns[1] + 7 * price) / columns[8] - 1) < 0.2
 # Every member stores its own states, so the memory is proportional to the number of members.
 # `Checkpointed(memory=...)` and its default apply to all members together. `inspect.adjoint_memory` asks the compiler
 # for the memory of every adjoint and recommends one for a budget ([how much memory a gradient
-# needs](../guides/adjoints.md#how-much-memory-a-gradient-needs)).
+# needs](../guides/adjoints.md#memory-of-a-gradient)).
 #
 # ## Exercise 1
 #

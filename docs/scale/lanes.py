@@ -204,7 +204,7 @@ assert shared > 2 * share
 # %% [markdown]
 # Testing which members are done, and loading the next ones, costs time in each iteration, so the time decreases less
 # than the number of steps. A gradient runs in lockstep: sort its members. See also
-# [ensembles](../guides/ensembles.md#members-that-take-unequal-work) and the tutorial [ten thousand
+# [ensembles](../guides/ensembles.md#unequal-members-lockstep-and-refill) and the tutorial [ten thousand
 # members](../tutorials/ten_thousand_members.md).
 #
 # ## Exercise 1

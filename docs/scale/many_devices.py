@@ -224,7 +224,7 @@ for p, q in ((8, 1), (4, 2)):
 # %% [markdown]
 # The volume decreases with $D$, the surface of strips does not: with enough devices communication dominates. Blocks
 # help ($\sim n / \sqrt D$), and so do several steps per exchange, which save latency but not bytes ([domain
-# decomposition](../guides/domains.md#fewer-messages)).
+# decomposition](../guides/domains.md#several-steps-per-halo-exchange)).
 #
 # ## Networks: splitting for one sum
 #

@@ -179,7 +179,7 @@ assert abs(single[0] / double[0] - 1) < 0.1 < abs(single[2] / double[2] - 1)
 # %% [markdown]
 # Beyond the horizon a gradient is meaningless for every adjoint: the *problem* has no answer there. Train on shorter
 # intervals, or cut the data into windows ([how long a solve can be differentiated
-# through](../guides/adjoints.md#how-long-a-solve-can-be-differentiated-through)).
+# through](../guides/adjoints.md#chaotic-systems-gradients-over-long-times)).
 #
 # ## Exercise 1
 #

@@ -141,7 +141,7 @@ assert jnp.array_equal(jitted(u, STEPS, 8, 256), ends["ghosts"])
 # %% [markdown]
 # A CPU with a large cache gains less than a GPU, whose memory is slow compared with its computing rate. The kernels
 # of sciml use this with `steps_per_pass`. A field that is split over devices reduces its messages in the same way,
-# with `steps_per_exchange` ([domain decomposition](../guides/domains.md#fewer-messages)).
+# with `steps_per_exchange` ([domain decomposition](../guides/domains.md#several-steps-per-halo-exchange)).
 #
 # In three dimensions a tile of the same size has a much larger surface. For 16,384 cells and four steps:
 

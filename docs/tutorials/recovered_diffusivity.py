@@ -66,7 +66,7 @@ class Plate(eqx.Module):
 
 
 def residuals(plate: Plate, data: jax.Array) -> tuple[jax.Array, ...]:
-    """Temperature residuals in units of the noise, differences of log D between neighbours in units of the roughness."""
+    """Temperature residuals in units of the noise; differences of log D of neighbours in units of the roughness."""
     log = jnp.log(plate.diffusivity)
     smooth = [jnp.diff(log, axis=axis) / ROUGHNESS for axis in (0, 1)]
     return ((measured(plate.diffusivity) - data) / NOISE, *smooth)
