@@ -19,7 +19,7 @@
 - `Leapfrog`: a symplectic method for two halves that drive each other, as fields of waves do.
 - `Nystrom`: explicit methods for equations of second order, with error control.
 - `GaussLegendre`: symplectic methods for every Hamiltonian.
-- `SRIW1`, `PlatenWeak2`, `TamedEuler`, `BAOAB`: methods for equations with noise, beside those of diffrax.
+- `SRIW1`, `PlatenWeak2`, `TamedEuler`, `BAOAB`: methods for equations with noise, in addition to diffrax's.
 - `DriftImplicitEuler`, `DriftImplicitMilstein`, `SemiImplicitEuler`, `StochasticETD1`: methods for stiff equations with
   noise.
 - `Gillespie`, `TauLeaping`: methods for reactions of single molecules.

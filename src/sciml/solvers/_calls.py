@@ -1,8 +1,8 @@
 """Calls of a compiled function by the arrays among its arguments, all else static; and repeated calls.
 
 A call in a loop of Python, `sciml.solve(model, y0, ...)` with other arrays each time, would spend more time on reading
-its arguments than on its steps. What `solve` decides depends on arrays by shape and dtype alone, but for the times,
-tolerances and steps, which count by value here, and for stable steps, which are never kept.
+its arguments than on its steps. The decisions of `solve` depend on arrays only through shape and dtype, except for
+times, tolerances and steps, which count by value, and for stable steps, which are never cached.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ ARRAYS = (jax.Array, np.ndarray, np.generic)
 
 
 class Static:
-    """The structure of arguments and all leaves that are no arrays; its hash is computed once.
+    """The structure of the arguments and all leaves that are not arrays; its hash is computed once.
 
     Attributes:
         treedef: The structure.
@@ -92,8 +92,8 @@ class WarmCall(NamedTuple):
 
     Attributes:
         static: The key of the compiled program.
-        arrays: Its arrays after those of the model, the state and args: times and tolerances.
-        kept: What the key names by identity, so that nothing else takes its place.
+        arrays: The other arrays, after the arrays of the model, the state and args: times and tolerances.
+        kept: The objects that the key names by identity, so that no other object takes their place.
     """
 
     static: Static

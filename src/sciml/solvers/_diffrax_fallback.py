@@ -119,7 +119,7 @@ def solve(
 
 
 class _Solved(NamedTuple):
-    """What becomes of a solve; see `Solution`."""
+    """The outcome of a solve; see `Solution`."""
 
     ts: Array
     ys: PyTree

@@ -1,4 +1,4 @@
-"""What `solve` compiles: the problem of one member, its integration from start to end, and what became of it."""
+"""The function that `solve` compiles: the problem of one member, its integration from start to end, and the outcome."""
 
 import dataclasses
 import functools
@@ -78,7 +78,7 @@ _LOST = 0.05
 
 
 def _rounding(times: Times) -> Array:
-    """What a time of this size may be off by."""
+    """The resolution of a time of this size."""
     return jnp.finfo(times.span.dtype).eps * jnp.maximum(jnp.abs(times.t0), jnp.abs(times.t1))
 
 
@@ -110,12 +110,12 @@ _COARSE = (
 
 
 class MemberProblem(NamedTuple):
-    """What an integration of one member starts from.
+    """The start of an integration of one member.
 
     Attributes:
         field: The closed model.
         stepper: The method.
-        operands: What the integration depends on, without saved times.
+        operands: The inputs of the integration, without saved times.
     """
 
     field: AbstractField
@@ -180,7 +180,7 @@ def open_problem(
     Args:
         model: The model.
         y0: The initial state.
-        args: What the model takes beside time and state.
+        args: The third argument of the model.
         times: The times and the step.
         tolerances: The tolerances, or None for fixed steps.
         plan: How the solve runs.
@@ -203,15 +203,15 @@ def open_problem(
 
 
 class Settings(NamedTuple):
-    """How a solve runs, beside its arrays; static.
+    """The static settings of a solve, without its arrays.
 
     Attributes:
-        plan: What `make_plan` decided.
+        plan: The result of `make_plan`.
         adjoint: How derivatives are computed.
         batching: How members share the loop.
         constant: Whether model and args are known, so that no derivative by them can be asked for.
-        impl: What runs many members.
-        stencil_backend: What runs a model that is a stencil; None where no kernel is asked for.
+        impl: The backend for many members.
+        stencil_backend: The backend for a model that is a stencil; None if no kernel is requested.
         intervals: After how many steps of a kernel states are saved, or None.
         solver: The name of the method.
         hands_out: Whether the solution has what a later solve goes on from.
@@ -314,7 +314,7 @@ def _packing(model: Callable, y0: Y, settings: Settings, resume: Resume | None) 
 
 
 def _wrong_values(model: Callable, times: Times, y0: Y) -> Array | None:
-    """Returns whether the times of events or noise are none that can be solved for; None where they can."""
+    """Returns whether the times of events or noise are invalid; None if they are valid."""
     noisy = model.model if isinstance(model, ModelWithEvents) else model
     found = []
     if isinstance(model, ModelWithEvents):
@@ -332,7 +332,7 @@ def _with_saves(operands: Operands, times: Times, plan: Plan) -> tuple[Operands,
     saves = operands.direction * times.elapsed
     if plan.differentiable_times:  # traced, so not checked yet
         missed = misplaced(saves, times, span)
-    # rounding alone moves them, and derivatives by them must not vanish where it does
+    # only rounding moves them, and derivatives with respect to them must not vanish when it does
     saves = saves + jax.lax.stop_gradient(jnp.clip(saves, 0, span) - saves)
     return operands._replace(saves=saves), missed
 
@@ -370,7 +370,7 @@ def _run(
         fixed = None if plan.count is None else FixedSteps(plan.count, plan.tail)
         times_differ = plan.differentiable_times
         loop = AdaptiveLoop(integrator, Lanes(None), plan.max_steps, times_differ, fixed=fixed, impl=settings.impl)
-        # with saved times a queue returns these alone, and not what happened
+        # with saved times a queue returns only these, and not the outcome
         refills = settings.batching == "refill" and not (isinstance(y0, EventState) and operands.saves is not None)
         refills = refills and not settings.hands_out and operands.resume is None
         loop = RefillLoop(loop) if refills else loop
@@ -443,7 +443,8 @@ def _solution(
 
 
 def _evaluations(each: int, started: int, steps: Any) -> Any:
-    """How often the field was evaluated in so many steps; what is too large for the dtype is its largest number."""
+    """The number of field evaluations after a number of steps; a number too large for the dtype becomes its largest
+    number."""
     if each < 0:
         return jnp.full_like(steps, -1)
     largest = int(jnp.iinfo(steps.dtype).max)

@@ -1,8 +1,8 @@
 """A warning where a stiff solve without a named method ran away below zero.
 
-Rates of reactions hold for amounts, which are none below zero. An error within `atol` leads there, and a rate that is
-quadratic in a small amount may then drive the state away from zero ever faster: Robertson's reaction in float32 ends at
-minus ten millions of the whole. Each step on the way is as exact as was asked, so that the status is a success.
+Reaction rates require amounts that are not below zero. An error within `atol` leads there, and a rate that is quadratic
+in a small amount may then drive the state away from zero ever faster: Robertson's reaction in float32 ends at minus ten
+millions of the whole. Each step on the way is as exact as was asked, so that the status is a success.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ from ._request import Request
 from ._solution import Solution
 
 _FAR = 100.0
-"""So many times the largest element at the start is far below zero."""
+"""The ratio by which the largest initial element exceeds zero compared with the negative one."""
 
 
 def warn_of_negative(sol: Solution, y0: Y, request: Request) -> None:
@@ -26,7 +26,7 @@ def warn_of_negative(sol: Solution, y0: Y, request: Request) -> None:
     Args:
         sol: A solve that succeeded, by a method for stiff equations that `solve` chose.
         y0: The initial state.
-        request: What was asked for.
+        request: The arguments of `solve`.
     """
     if sol.solver not in ("Rodas5P", "BDF") or request.positive is not None or request.domain is not None:
         return

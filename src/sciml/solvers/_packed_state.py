@@ -21,7 +21,7 @@ from .terms._field import check_like, literals_as_arrays
 
 
 class Packing:
-    """Which leaves of a state go into one array; compared by value.
+    """The leaves of a state that share one array; compared by value.
 
     Attributes:
         treedef: The structure of the state.

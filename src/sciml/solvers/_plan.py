@@ -1,4 +1,4 @@
-"""What `solve` decides before anything is traced: which loop, which method, which saved times."""
+"""The decisions of `solve` before tracing: the loop, the method and the saved times."""
 
 import dataclasses
 import math
@@ -50,13 +50,13 @@ class Times(NamedTuple):
     Attributes:
         t0: The start.
         t1: The end.
-        saves: The saved times, or None for the end alone.
+        saves: The saved times, or None for the end only.
         dt: The size of the first or the fixed step, with the sign of t1 - t0, or None.
-        span: t1 - t0. Where both are known it is that of the numbers given: in float32 a difference of times far from
-            zero has few digits.
+        span: t1 - t0. If both are known, it is computed from the given numbers: in float32 a difference of times far
+            from zero has few digits.
         elapsed: The saved times less t0, likewise, or None.
         longest: The longest fixed step that is stable, where that is known only at run time.
-        rows: What each fixed step saves, where that is known when traced; else None.
+        rows: The rows that each fixed step saves if they are known when traced; otherwise None.
     """
 
     t0: Any
@@ -73,7 +73,7 @@ class Times(NamedTuple):
         """Returns the times of a request.
 
         Args:
-            request: What was asked for.
+            request: The arguments of `solve`.
             interval: Its start and end.
             saves: The saved times as they were asked for, or None.
             saved: The same as an array.
@@ -106,7 +106,7 @@ class Plan(eqx.Module):
         coarse_times: Whether the dtype of time holds these times to less than a thousandth of the interval.
         max_steps: The limit on attempted steps.
         norm: How large a scaled error is, or None for the root mean square.
-        admissible: Which states are admissible, or None for all.
+        admissible: The admissible states, or None for all.
     """
 
     stepper: AbstractStepper | None = eqx.field(static=True)
@@ -129,7 +129,7 @@ def make_plan(y0: PyTree, request: Request, interval: Interval) -> tuple[Plan, T
 
     Args:
         y0: The initial state.
-        request: What was asked for; its solver is known.
+        request: The arguments of `solve`, with a solver.
         interval: The times and the step.
 
     Returns:
@@ -324,7 +324,7 @@ def no_error(request: Request, stepper: AbstractStepper) -> str:
     """Returns what to do where a method estimates no error and would have to choose its steps.
 
     Args:
-        request: What was asked for.
+        request: The arguments of `solve`.
         stepper: The method.
     """
     solver, dt, given = request.solver, request.dt, request.names_error_control
@@ -350,7 +350,7 @@ def following_waves(stepper: AbstractStepper | None, request: Request) -> Follow
     """Returns a method whose steps follow the fastest wave.
 
     Raises:
-        ValueError: If it is none whose steps waves limit.
+        ValueError: If it is not a method whose steps are limited by waves.
     """
     if stepper is None or not stepper.limits.are_by_waves:
         raise ValueError(
@@ -362,7 +362,7 @@ def following_waves(stepper: AbstractStepper | None, request: Request) -> Follow
 
 
 def with_courant_number(model: Any, request: Request) -> Request:
-    """Returns a request with the Courant number that was asked for, or that of a conservation law, checked.
+    """Returns a request with the given Courant number, or the default of a conservation law, checked.
 
     Raises:
         ValueError: If it is not a positive number, or the model says nothing of its waves.
@@ -406,7 +406,8 @@ def default_solver(model: Any, request: Request, y0: PyTree) -> Any:
 
 
 def _count_steps(span: float, dt: float, dtype: Any) -> tuple[int, bool]:
-    """Returns the number of whole steps and whether a shorter one follows; a remainder within rounding is no step."""
+    """Returns the number of whole steps and whether a shorter one follows; a remainder within rounding is not a
+    step."""
     ratio = span / dt
     nearest = round(ratio)
     if nearest > 0 and abs(ratio - nearest) <= 4 * float(jnp.finfo(dtype).eps) * ratio:

@@ -30,10 +30,10 @@ def stepper_of(
     Args:
         solver: A solver.
         y0: A state.
-        within: What is made of the method itself.
+        within: The part created from the method itself.
 
     Raises:
-        TypeError: If it is no solver.
+        TypeError: If it is not a solver.
     """
     if isinstance(solver, AbstractStepper):
         if solver.traits.dense and type(solver).interpolate is AbstractStepper.interpolate:
@@ -125,7 +125,7 @@ def read_norm(norm: Any, controller: Any) -> Norm | None:
 
     Raises:
         ValueError: If it is given twice.
-        TypeError: If it is no function that can be hashed.
+        TypeError: If it is not a hashable function.
     """
     if isinstance(controller, diffrax.PIDController) and controller.norm is not optx.rms_norm:
         if norm is not None:
@@ -160,10 +160,10 @@ def _from_pid(controller: diffrax.PIDController) -> Control | None:
 
 
 class SavedTimes(NamedTuple):
-    """Where to save.
+    """The saved times.
 
     Attributes:
-        ts: The saved times, or None for the end alone.
+        ts: The saved times, or None for the end only.
         by_diffrax: Whether only diffrax saves so.
     """
 
@@ -174,7 +174,7 @@ class SavedTimes(NamedTuple):
 def read_saveat(saveat: Any, t0: Any, t1: Any) -> SavedTimes:
     """Returns the saved times.
 
-    What a solution has beside states at given times is read by `outputs`.
+    `outputs` reads the other contents of a solution, besides states at given times.
     """
     if not isinstance(saveat, diffrax.SaveAt):
         return SavedTimes(saveat)

@@ -11,15 +11,15 @@ from .._types import Args, BoolScalarLike, IntScalarLike, RealScalarLike, Y
 
 
 class Request(NamedTuple):
-    """Everything that a call asks for beside the model and the state, by the names and in the order of `solve`.
+    """All arguments of a call except the model and the state, with the names and in the order of `solve`.
 
     It is built once, by keyword, where a call comes in (`solve`, `simulate`); from there on it is passed along whole.
-    What is decided on the way replaces what was asked for: the method, the size of fixed steps, the Courant number.
+    Decisions made on the way replace the given arguments: the method, the size of fixed steps, the Courant number.
 
     Attributes:
         t0: The start time.
         t1: The end time.
-        args: What the model takes beside time and state.
+        args: The third argument of the model.
         key: The random key, or the path, of a model with noise.
         dt: The size of fixed steps.
         dt0: The size of the first step under error control.
@@ -29,17 +29,17 @@ class Request(NamedTuple):
         solver: The method.
         stepsize_controller: A diffrax controller.
         norm: How large a scaled error is.
-        positive: Which elements of the state must not be negative.
-        domain: Which states are admissible.
-        project: What the equation conserves.
-        saveat: Where to save.
-        resume: What to go on from.
-        events: What happens on the way.
+        positive: The elements of the state that must not be negative.
+        domain: The admissible states.
+        project: The conserved quantities.
+        saveat: The saved times.
+        resume: The state to resume from.
+        events: The events.
         max_events: How many of the events are kept.
         adjoint: How derivatives are computed; None for the default.
         max_steps: The limit on attempted steps.
         batching: How the members of a `jax.vmap` share the loop.
-        default_tolerances: What `rtol` and `atol` are where they are not given; by default they follow from the dtype.
+        default_tolerances: The default `rtol` and `atol`; by default they follow from the dtype.
         stepper: The method that is taken for the solver, where that has been decided.
     """
 
@@ -132,7 +132,7 @@ class Interval(NamedTuple):
 
         Raises:
             ValueError: If one is out of range.
-            TypeError: If one is no real number.
+            TypeError: If one is not a real number.
         """
         dtype = time_dtype(y0)
         start, end = check_time(request.t0, "t0", dtype), check_time(request.t1, "t1", dtype)

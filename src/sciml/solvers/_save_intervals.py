@@ -28,7 +28,7 @@ def intervals_of(request: Request, plan: Plan, dtype: Any) -> tuple[int, ...] | 
     """Returns the numbers of steps after which states are saved; None where saved times are not at the ends of steps.
 
     Args:
-        request: What was asked for.
+        request: The arguments of `solve`.
         plan: How the solve runs.
         dtype: The dtype of time.
     """
@@ -57,7 +57,7 @@ def run(loop: FixedLoop, adjoint: Any, y0: PyTree, operands: Operands, intervals
         loop: The loop over all steps.
         adjoint: How it is differentiated.
         y0: The initial state.
-        operands: What it depends on.
+        operands: Its inputs.
         intervals: The numbers of steps after which states are saved, in order.
     """
     assert operands.dt is not None  # equal steps have their size

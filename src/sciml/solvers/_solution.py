@@ -1,4 +1,4 @@
-"""What `solve` returns."""
+"""The result of `solve`."""
 
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from .._status import raise_for_status
 
 
 class Stats(NamedTuple):
-    """What a solution cost, per member.
+    """The cost of a solution, per member.
 
     Attributes:
         accepted: The number of accepted steps.
@@ -59,11 +59,11 @@ class Solution(eqx.Module):
         t_reached: The time up to which the solution is good; `t1` where it was successful.
         stats: Steps and evaluations.
         solver: The name of the method that was used, which `sciml.solve` may have chosen.
-        events: The events that happened, `Occurrences`; None where none were given. Where one ended the
-            solve, what was to be saved after it is NaN, and the end state is that at the event. The row that
-            `diffrax.SaveAt(t1=True)` adds is the end state, too, if `events` keeps that event.
-        dense: What `evaluate` needs; None but for `saveat=diffrax.SaveAt(dense=True)`.
-        resume: What a solve with a later `t1` goes on from, a `Resume`; None but for
+        events: The events that happened, `Occurrences`; None where none were given. If an event ended the solve, later
+            saved values are NaN, and the end state is the state at the event. The row that `diffrax.SaveAt(t1=True)`
+            adds is also the end state, if `events` records that event.
+        dense: The data for `evaluate`; None without `saveat=diffrax.SaveAt(dense=True)`.
+        resume: The start of a solve with a later `t1`, a `Resume`; None without
             `saveat=diffrax.SaveAt(solver_state=True)`.
 
     Example:
@@ -156,7 +156,7 @@ class Solution(eqx.Module):
             grid: The `sciml.spatial.Grid` of a state that is a field. One dimension is drawn over space and time, two
                 at some times, three on planes; see `sciml.plot.space_time`, `frames` and `slices`. Without one, the
                 components are drawn over time, see `sciml.plot.trajectory`: as lines, or very many as an image.
-            options: What that function takes; all of them take `labels`, `title`, `cmap`, `vmin` and `vmax`.
+            options: Options of that function; all of them accept `labels`, `title`, `cmap`, `vmin` and `vmax`.
         """
         from .. import plot  # of a higher layer, so imported when called
 

@@ -250,7 +250,7 @@ def _solved_for_times(model: Any, y0: Y, request: Request, continuation: Continu
     Args:
         model: The model.
         y0: The initial state.
-        request: What was asked for.
+        request: The arguments of `solve`.
         continuation: The solve that it continues, and whether another is to continue it.
     """
     adjoint = _DEFAULT_ADJOINT if request.adjoint is None else request.adjoint
@@ -288,10 +288,10 @@ def _solve(
     Args:
         model: The model.
         y0: The initial state.
-        request: What was asked for.
+        request: The arguments of `solve`.
         adjoint: How derivatives are computed.
         kernel: The kernel that was asked for, by the call or the block around it.
-        name: What the call is remembered by, or None.
+        name: The key under which the call is remembered, or None.
         events: The events, as they were read.
         continuation: The solve that it continues, and whether another is to continue it.
     """
@@ -445,7 +445,7 @@ def _check(model: Any, request: Request, adjoint: Any) -> None:
 def _stencil_backend(
     model: Any, request: Request, plan: Plan, dtype: Any, adjoint: AbstractAdjoint, kernel: KernelRequest
 ) -> tuple[KernelRequest | None, tuple[int, ...] | None]:
-    """Returns the backend of a model that is a stencil, None where it is no kernel, and after which steps it saves.
+    """Returns the backend of a model that is a stencil, None if it is not a kernel, and the steps after which it saves.
 
     Raises:
         ValueError: If a kernel was asked for that cannot run the solve.

@@ -71,13 +71,13 @@ def settle_step(
 ) -> tuple[Request, Interval, Any]:
     """Returns a request with the size of fixed steps, and the longest stable one where that is not known yet.
 
-    Where the steps are fixed and `dt` is None it is 0.9 times the longest that is stable, or a little less, so that
-    all are equal. `dt` remains None where the model does not say its eigenvalues or the method has no limit.
+    If the steps are fixed and `dt` is None, it is at most 0.9 times the longest stable step, so that all steps are
+    equal. `dt` remains None where the model does not say its eigenvalues or the method has no limit.
 
     Args:
         model: The model.
         y0: The initial state.
-        request: What was asked for; its solver is known.
+        request: The arguments of `solve`, with a solver.
         interval: The times and the step.
         stepper: From `limited_stepper`.
         limits: For members that share their steps, where all is known, a function `(start, end, stepper, stability)`

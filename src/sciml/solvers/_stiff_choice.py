@@ -1,11 +1,11 @@
 """Whether a solve that names no method takes one for stiff equations, by what its numbers say.
 
-Where they are known, outside of `jax.jit` and `jax.vmap`, in a gradient too, two signs count: that `diffrax.Tsit5` came
-to the limit of steps; and, before it has tried with a large state, each of whose steps is dear, an eigenvalue that
-would hold it to more steps than that. An equation that is not stiff costs no more than if nobody asked. In a program
-that is traced there are no numbers, and the model's own word counts; see `promised_method`. A second loop there, for
-members that turn out to be stiff, would make every program compile for more than twice as long, a gradient for three
-times: `Status.stiff` says which method to name instead.
+If they are known, which they are outside of `jax.jit` and `jax.vmap` and also in a gradient, two signs count:
+`diffrax.Tsit5` reached the limit of steps; or, for a large state with expensive steps, an eigenvalue at the start
+requires more steps than the limit. An equation that is not stiff costs no more than if nobody asked. In a program that
+is traced there are no numbers, and the model's own word counts; see `promised_method`. A second loop there, for members
+that turn out to be stiff, would make every program compile for more than twice as long, a gradient for three times:
+`Status.stiff` says which method to name instead.
 """
 
 from collections.abc import Callable
@@ -58,7 +58,7 @@ def method_before(model: Any, y0: Y, request: Request) -> Any:
     Args:
         model: The model.
         y0: The initial state.
-        request: What was asked for.
+        request: The arguments of `solve`.
     """
     if _size(y0) < choices().stiff.probed_from or not _may_change(model, request) or promises_stiffness(model):
         return None
@@ -81,10 +81,10 @@ def method_instead(sol: Solution, model: Any, y0: Y, request: Request) -> Any:
     """Returns a stiff method where `Tsit5`, taken by default, came to the default limit of steps, else None.
 
     Args:
-        sol: What it came to; its status is known.
+        sol: The solution; its status is known.
         model: The model.
         y0: The initial state.
-        request: What was asked for.
+        request: The arguments of `solve`.
     """
     if sol.solver != "Tsit5" or request.max_steps is not None or sol.status.ndim:
         return None

@@ -1,4 +1,4 @@
-"""Which implicit method solves a stiff equation where none is named, and the line of the log that says so."""
+"""Selection of an implicit method for a stiff equation without a `solver`, and its log message."""
 
 import functools
 import logging

@@ -31,10 +31,10 @@ def tune_stencil(
             of `sciml.kernels.stencil.tune`.
 
     Returns:
-        What was tried, the fastest first.
+        The tried tilings, the fastest first.
 
     Raises:
-        TypeError: If the model is no stencil, or this is called in a function that JAX transforms.
+        TypeError: If the model is not a stencil, or this is called in a function that JAX transforms.
         ValueError: If the method has no kernel, or the kernel cannot run the model, or nothing is left to try.
         RuntimeError: If nothing of what was tried runs.
 

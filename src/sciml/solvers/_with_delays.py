@@ -1,4 +1,4 @@
-"""What `solve` decides where a model has delays: the method, and how many of its steps are kept."""
+"""The decisions of `solve` for a model with delays: the method, and the number of stored steps."""
 
 import math
 from typing import Any
@@ -23,7 +23,7 @@ def with_delays(model: AbstractDelayed, request: Request, interval: Interval, ad
     Raises:
         ValueError: If the solve goes backwards in time, steps are longer than a delay, or the adjoint does not repeat
             steps.
-        TypeError: If the solver is no explicit Runge-Kutta method.
+        TypeError: If the solver is not an explicit Runge-Kutta method.
     """
     solver = diffrax.Tsit5() if request.solver is None else request.solver
     base = from_diffrax(solver) if isinstance(solver, diffrax.AbstractSolver) else None

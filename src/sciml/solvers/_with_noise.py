@@ -1,4 +1,4 @@
-"""What `solve` decides where a model has noise: the method, and the path of the Brownian motions."""
+"""The decisions of `solve` for a model with noise: the method, and the path of the Brownian motions."""
 
 import dataclasses
 import math
@@ -37,7 +37,7 @@ def check_noisy(model: Any, key: Any, adjoint: AbstractAdjoint) -> None:
 
     Raises:
         ValueError: If a key is missing or of no use, or the adjoint does not differentiate steps.
-        TypeError: If it is no key.
+        TypeError: If it is not a key.
     """
     if not is_noisy(model):
         if key is not None:
@@ -80,7 +80,7 @@ def with_noisy_solver(
     """Returns a request with a solver, the method that our loops run for it, and tolerances.
 
     Raises:
-        TypeError: If it is no solver of equations with noise.
+        TypeError: If it is not a solver for equations with noise.
     """
     solver = request.solver
     if isinstance(model, AbstractReactions):
@@ -105,7 +105,7 @@ def _with_reaction_solver(request: Request) -> Request:
 
     Raises:
         ValueError: If something else is to choose them.
-        TypeError: If the solver is none for reactions.
+        TypeError: If it is not a solver for reactions.
     """
     solver = Gillespie() if request.solver is None else request.solver
     if not isinstance(solver, AbstractReactionStepper):

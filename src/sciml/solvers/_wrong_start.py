@@ -1,4 +1,4 @@
-"""What is wrong with an initial state or parameters that are known, where a solve could not even begin."""
+"""Checks of a concrete initial state and concrete parameters, with which a solve could not even begin."""
 
 import contextlib
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ def wrong_start(sol: Solution, model: Any, y0: Y, request: Request) -> str | Non
         sol: The solve.
         model: The model.
         y0: The initial state.
-        request: What was asked for.
+        request: The arguments of `solve`.
     """
     code = int(sol.status) if np.ndim(sol.status) == 0 else None
     if code == Status.invalid_argument:
@@ -40,7 +40,7 @@ def naming_texts(args: Any) -> Iterator[None]:
     """Adds to what a model raised a note with the texts in `args`, where there are some.
 
     Raises:
-        TypeError: What the model raised.
+        TypeError: The error of the model.
     """
     try:
         yield

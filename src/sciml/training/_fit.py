@@ -89,7 +89,8 @@ def among(found: Laplace, free: np.ndarray) -> Laplace:
 
     Args:
         found: The approximation of the free parameters.
-        free: Which of all parameters these are. Samples leave the others where they are; their covariances are NaN.
+        free: The indices of these parameters among all parameters. Samples leave the others where they are; their
+            covariances are NaN.
     """
     rows, size = np.flatnonzero(free), len(free)
     block = np.ix_(rows, rows)
@@ -436,7 +437,8 @@ def _result(
     freedom = problem.size - selection.size
     s = sigma if sigma is not None else (np.sqrt(2 * loss / freedom) if freedom > 0 else np.nan)
     if jac is not None:
-        # a parameter on a bound is held there, since the loss is no parabola across it; the others get their errors so
+        # a parameter on a bound is held there, since the loss is not a parabola across it; the others get their errors
+        # so
         at_bound, at = selection.at_bound(z), np.asarray(z, np.float64)
         free, held = ~at_bound, at_bound.any()
         scale, whole = np.asarray(selection.scale(z), np.float64), residual_at(problem)

@@ -23,9 +23,10 @@ def gauss_newton_product(
     `sciml.adjoints.Direct()` with fixed steps. A Hessian's own product is `jax.jvp(jax.grad(loss), (p,), (v,))`, which
     `sciml.adjoints.Checkpointed()` allows too.
 
-    With predictions in place of residuals it is the product with the Fisher information: that of observations
-    $y \sim N(f(p), W^{-1})$ is $J^T W J$ with $J = \partial f / \partial p$, and its inverse bounds the covariance of
-    unbiased estimates from below. For other distributions $W$ is the Fisher information of the predictions.
+    With predictions instead of residuals it is the product with the Fisher information: for observations
+    $y \sim N(f(p), W^{-1})$ the information is $J^T W J$ with $J = \partial f / \partial p$, and its inverse bounds the
+    covariance of unbiased estimates from below. For other distributions $W$ is the Fisher information of the
+    predictions.
 
     Args:
         residuals: `residuals(params)`, a PyTree of floating-point or complex arrays.

@@ -1,4 +1,5 @@
-"""What an adjoint is: an object that says how a loop runs, and so how the solution is differentiated."""
+"""The interface of adjoints: an object that defines how a loop runs, and therefore how the solution is
+differentiated."""
 
 import abc
 from typing import ClassVar
@@ -16,14 +17,14 @@ from ..methods._stepper import AbstractStepper
 class AbstractAdjoint(eqx.Module):
     """How derivatives of a solution are computed.
 
-    An adjoint is given a loop that integrates one member, and runs it. What it returns JAX differentiates: so it puts
-    a rule around the loop, or runs another loop in its place. One of your own most easily delegates to one that is
-    there, before or after which it does something of its own. `sciml.verify.check_adjoint` compares derivatives.
+    An adjoint is given a loop that integrates one member, and runs it. JAX differentiates its result, so it puts a rule
+    around the loop, or runs another loop instead. One of your own most easily delegates to one that is there, before or
+    after which it does something of its own. `sciml.verify.check_adjoint` compares derivatives.
 
     Attributes:
         runs_in_kernel: Whether its solution, without derivatives, may run in an ensemble kernel.
         runs_on_split_state: Whether it runs where devices hold parts of one state.
-        keeps_steps: Whether the steps are those of the method, as a stencil kernel takes them.
+        keeps_steps: Whether the steps are the steps of the method, as a stencil kernel computes them.
         changes_method: Whether `method` returns another than it is given.
         repeats_steps: Whether it differentiates the steps that were taken, and so goes through events and noise.
         jumps_at_events: Whether it goes through events from one to the next, its cotangent jumping at each.
@@ -86,6 +87,6 @@ class AbstractAdjoint(eqx.Module):
         Args:
             loop: The loop, for any number of lanes.
             y0: The initial state.
-            operands: What the loop depends on.
+            operands: The inputs of the loop.
             differentiate_times: Whether t0, t1 and saved times are differentiated.
         """

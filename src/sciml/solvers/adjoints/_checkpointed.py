@@ -19,17 +19,18 @@ from ._no_length import with_rates_by_times
 class Checkpointed(AbstractAdjoint):
     """Reverse mode by running the accepted steps again from last to first; the default.
 
-    The gradient is exact for what was computed, with constant step sizes. Under `jax.vmap` forward and backward
-    loop run over lanes. Forward mode alone (`jax.jvp`, `jax.jacfwd`) needs `Direct` or `Forward`; forward
+    The gradient is exact for what was computed, with constant step sizes. Under `jax.vmap` forward and backward loop
+    run over lanes. Forward mode without reverse mode (`jax.jvp`, `jax.jacfwd`) requires `Direct` or `Forward`; forward
     mode of a gradient, as in `jax.hessian`, works.
 
     With fixed steps whose number is known, to the end state or by a method that interpolates with saved times that are
     known when traced, states are kept in levels as by `sciml.checkpointed_scan`: all of them where they fit in
     `memory`, otherwise $c_1$ of them evenly spread, $c_2$ of those between two of these when the gradient comes to
     them, and so on, at the cost of one more solve for each level after the first. Any other loop keeps a fixed number
-    of steps, its last ones. Where it takes more, the backward pass runs it again and keeps evenly spread states,
-    between two of which it is run once more: two more solves, and others where there are hundreds of times as many
-    steps as are kept. The gradient is then that of the second run, in which rounding may have chosen other steps.
+    of steps, its last ones. If more steps are needed, the backward pass runs the loop again and stores evenly spread
+    states, and runs each interval between two of them once more. This costs two more solves, and more if there are
+    hundreds of times more steps than records. The gradient then belongs to the second run, in which rounding may have
+    chosen other steps.
 
     At most one of the three is given. `sciml.inspect.adjoint_memory` says what each would take.
 

@@ -27,12 +27,12 @@ _MESSAGE = (
 class Direct(AbstractAdjoint):
     """Plain loops that JAX differentiates itself.
 
-    Forward mode and its compositions (`jax.jvp`, `jax.jacfwd`, `jax.hessian`) work for any solve.
-    The step sizes are constant, as in every adjoint: no derivative goes through the controller.
-    Reverse mode works with fixed steps of a method that interpolates, where all times are known when traced; the
-    memory grows with their number. With error control or a traced time it is refused, and where saved times make a loop
-    stop at each: those of a method whose steps end there, or more than eight in one step. Under `jax.vmap` the loop is
-    JAX's own batched loop, slower than the lanes that `Checkpointed` runs over.
+    Forward mode and its compositions (`jax.jvp`, `jax.jacfwd`, `jax.hessian`) work for any solve. The step sizes are
+    constant, as in every adjoint: no derivative goes through the controller. Reverse mode works with fixed steps of a
+    method that interpolates, where all times are known when traced; the memory grows with their number. It is not
+    supported with error control or a traced time, nor if saved times stop the loop: for a method whose steps end at
+    them, or for more than eight in one step. Under `jax.vmap` the loop is JAX's own batched loop, slower than the lanes
+    that `Checkpointed` runs over.
 
     Example:
         ```python

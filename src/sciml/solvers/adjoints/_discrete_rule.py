@@ -114,9 +114,9 @@ def run(
     """Runs an integration with a reverse-mode rule; under `jax.vmap`, over lanes.
 
     Args:
-        loop: What to run; its `lanes` are replaced by the number of members.
+        loop: The loop to run; its `lanes` are replaced by the number of members.
         y0: The initial state.
-        operands: What the integration depends on.
+        operands: The inputs of the integration.
         times: Whether t0, t1 and saved times are differentiated.
         budget: How much may be recorded.
     """
@@ -197,14 +197,14 @@ class _OverLanes:
 
     Attributes:
         count: The number of members.
-        flags: Which leaves of the inputs have lanes.
+        flags: The leaves of the inputs that have lanes.
         lanes: The number of lanes where much is kept of every step; see `pad_against_aliasing`.
         fewer: The number of lanes where nothing is; see `pad_to_vector`.
     """
 
     def __init__(self, count: int, flags: PyTree[bool], itemsize: int):
         self.count, self.flags = count, flags
-        # each device's share of what is kept is that of its members, so nothing is added to them all
+        # each device stores the records of its own members, so the shares are not added up
         self.lanes = self.fewer = count
         if not shardable():
             self.lanes, self.fewer = pad_against_aliasing(count, itemsize), pad_to_vector(count, itemsize)
@@ -238,7 +238,7 @@ class _OverLanes:
             reverse: `reverse(spec, shared_cotangents, batch, flags, tree)`.
             spec: By what a gradient is asked for.
             tree: The cotangents of the states and what the rule has kept, of which the inputs come last.
-            unreached: Where a loss depends on what was not reached: there they are NaN.
+            unreached: Whether a loss depends on values that were not reached, which are NaN.
         """
         cotangent, *kept, inputs = promote(tree)
         width = self.lanes - self.count  # the added lanes contribute nothing
@@ -374,7 +374,7 @@ def enter(
     Args:
         loop: The loop.
         engine: The lanes.
-        flags: Which leaves of `tree` have lanes.
+        flags: The leaves of `tree` that have lanes.
         tree: The initial state and the operands, as arrays.
         state_bytes: The size of one member's state.
         budget: How much may be recorded.

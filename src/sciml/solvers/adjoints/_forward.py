@@ -2,11 +2,11 @@ r"""`Forward`: the derivatives by a few parameters, computed alongside the solut
 
 The rule of `Forward`: the Jacobian of an integration, column by column, and its products.
 
-Let $S = \partial y / \partial x$ be the derivatives of all saved states by the numbers $x$ that have a
-tangent. Its columns are tangents of the loop itself, pushed along unit vectors while the loop runs
-once; those of saved times are the solution's slopes there. JAX then sees a linear map $\dot y = S \dot x$
-with a known matrix, whose transpose $\bar x = S^T \bar y$ it finds itself. Rows of states that a failed
-member did not reach are special: $\dot y$ is NaN there, and $\bar x$ is NaN only where $\bar y$ is not zero.
+Let $S = \partial y / \partial x$ be the derivatives of all saved states by the numbers $x$ that have a tangent. Its
+columns are tangents of the loop itself, pushed along unit vectors while the loop runs once; the columns of saved times
+are the slopes of the solution there. JAX then sees a linear map $\dot y = S \dot x$ with a known matrix, whose
+transpose $\bar x = S^T \bar y$ it finds itself. Rows of states that a failed member did not reach are special: $\dot y$
+is NaN there, and $\bar x$ is NaN only where $\bar y$ is not zero.
 """
 
 import math
@@ -64,7 +64,8 @@ def _batch_without(args, dims):
     return _without_unreached.bind(*promote(first)), 0
 
 
-# a primitive, because its transpose is not that of the `jnp.where` that it computes: see `_transpose_without`
+# a primitive, because its transpose differs from the transpose of the `jnp.where` that it computes: see
+# `_transpose_without`
 _without_unreached = Primitive("without_unreached")
 _without_unreached.def_impl(_nan_where)
 _without_unreached.def_abstract_eval(lambda rate, unreached: rate)
@@ -78,9 +79,9 @@ def run_with_sensitivities(loop: AbstractLoop, y0: PyTree, operands: Operands, t
     """Runs an integration whose derivatives are computed alongside; under `jax.vmap`, over lanes.
 
     Args:
-        loop: What to run.
+        loop: The loop to run.
         y0: The initial state.
-        operands: What the integration depends on.
+        operands: The inputs of the integration.
         times: Whether t0, t1 and saved times are differentiated.
         limit: The most columns.
 
@@ -115,7 +116,7 @@ def run_with_sensitivities(loop: AbstractLoop, y0: PyTree, operands: Operands, t
             slopes = jax.tree.map(lambda s, m: jnp.where(m, jnp.zeros_like(s), s), slopes, saved_part(unreached))
             rates = joined(jax.tree.map(lambda r, s: r + _along(time, s), *promote((saved_part(rates), slopes))), rates)
         rates = jax.tree.map(without_unreached, rates, unreached)
-        # of a result states alone have a derivative: counts, status and the time reached have none
+        # only the states of a result have a derivative: counts, status and the time reached have none
         zeros = jax.tree.map(lambda x: zero_from_primal(x, symbolic_zeros=True), result)
         return result, with_states(zeros, (rates, kept))
 
@@ -124,13 +125,13 @@ def run_with_sensitivities(loop: AbstractLoop, y0: PyTree, operands: Operands, t
 
 
 class _Setting(NamedTuple):
-    """What does not depend on by what is differentiated.
+    """The values that do not depend on the differentiated parameters.
 
     Attributes:
         loop: The loop, for any number of lanes.
         treedef: The structure of the initial state and the operands, whose leaves the functions take.
         free: By which leaves a derivative can be asked for.
-        is_saves: Which leaf holds the saved times.
+        is_saves: The leaf that holds the saved times.
         shapes: The shapes of one member's leaves.
         state_bytes: The size of one member's state.
     """
@@ -185,7 +186,7 @@ class _Columns(NamedTuple):
     Attributes:
         setting: The solve.
         perturbed: By which leaves it is differentiated (JAX's word).
-        sloped: Whether by the saved times, too.
+        sloped: Whether to differentiate with respect to the saved times as well.
     """
 
     setting: _Setting
@@ -258,7 +259,7 @@ class _Columns(NamedTuple):
             (result, _), (matrix, _) = self._by_columns(count, flags, leaves)
             return result, matrix
 
-        # second derivatives are those of the loop: a kernel has none, and here no step size may have any
+        # second derivatives use the loop: a kernel has none, and here step sizes must not have any
         solved.defjvp(lambda primals, tangents: jax.jvp(reference, primals, tangents))
         result, matrix = solved(*leaves)
         return (result, None), (matrix, None)
@@ -315,12 +316,11 @@ class Forward(AbstractAdjoint):
 
     $$S_{n+1} = \frac{\partial \Phi_{h_n}}{\partial y} S_n + \frac{\partial \Phi_{h_n}}{\partial x},$$
 
-    and a gradient is $S^T \bar y$. It costs as much as one solve and one more tangent for each
-    number in $x$, whatever the number of steps, and agrees with `Checkpointed` to rounding. What is not
-    differentiated is not carried. The memory is that of the columns at the saved times. Under
-    `jax.vmap` the columns run over lanes with their members, within one pass over a step where that is short; and where
-    `solve(impl=...)` takes a kernel they run in it, unless times are differentiated. Forward mode computes all columns,
-    too: for one tangent in many parameters take `Direct`.
+    and a gradient is $S^T \bar y$. It costs as much as one solve and one more tangent for each number in $x$, whatever
+    the number of steps, and agrees with `Checkpointed` to rounding. Other values are not carried. The memory consists
+    of the columns at the saved times. Under `jax.vmap` the columns run over lanes with their members, within one pass
+    over a step where that is short; and where `solve(impl=...)` takes a kernel they run in it, unless times are
+    differentiated. Forward mode also computes all columns: for one tangent in many parameters use `Direct`.
 
     Attributes:
         limit: The most columns; with more, an error says so when the solve is traced.

@@ -28,19 +28,17 @@ class Implicit(AbstractAdjoint):
 
     $$\frac{\partial f}{\partial y} \, dy_1 = - \frac{\partial f}{\partial p} \, dp .$$
 
-    Forward mode solves this system and reverse mode its transpose, once: the cost of a gradient depends
-    neither on the number of steps nor, but for one product, on that of the parameters. Forward
-    and reverse mode go through it in any order. The end state does not depend on `t0` and `t1`, whose derivatives are
-    zero, and on `y0` only through conserved quantities. Linear ones are found as by `sciml.steady_state`; others
-    are given as `conserved`.
+    Forward mode solves this system once, and reverse mode its transpose: the cost of a gradient does not depend on the
+    number of steps and, except for one product, not on the number of parameters. Forward and reverse mode go through it
+    in any order. The end state does not depend on `t0` and `t1`, whose derivatives are zero, and on `y0` only through
+    conserved quantities. Linear ones are found as by `sciml.steady_state`; others are given as `conserved`.
 
     The derivatives are NaN where the end state is not steady: where the Newton step that is left,
     $(\partial f / \partial y)^{-1} f$, is longer than the tolerances. If the Jacobian is singular although conserved
     quantities are held, they are NaN and the status is `undetermined`.
 
-    The matrix of the system is factorised, so a state of $n$ elements takes memory for $n^2$. Real states to
-    the end time, no `saveat`. Where only the steady state is wanted and not the transient,
-    `sciml.steady_state` finds it faster.
+    The matrix of the system is factorised, so a state of $n$ elements takes memory for $n^2$. Real states to the end
+    time, no `saveat`. If only the steady state is needed and not the transient, `sciml.steady_state` finds it faster.
 
     Attributes:
         rtol: The length of the Newton step that counts as steady, relative to the state.

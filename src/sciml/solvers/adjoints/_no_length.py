@@ -25,8 +25,8 @@ def with_rates_by_times(loop: AbstractLoop, operands: Operands, result: Result) 
 
     Args:
         loop: The loop of one member.
-        operands: What it depended on.
-        result: What it returned.
+        operands: The inputs.
+        result: The result.
     """
     known = all(map(concrete, (operands.span, operands.t0, operands.saves)))
     if known or not loop.integrator.stepper.traits.knows_rate:

@@ -34,7 +34,7 @@ from ._dense_output import Table, state_at
 
 
 class Costate(NamedTuple):
-    r"""What is integrated backwards.
+    r"""The variables of the backward integration.
 
     Attributes:
         y: The state, or None where it is read from a record.
@@ -49,7 +49,7 @@ class Costate(NamedTuple):
 
 
 class AdjointOperands(NamedTuple):
-    """What the adjoint equation depends on.
+    """The inputs of the adjoint equation.
 
     Attributes:
         diff: The field's operands and t0 that are differentiated, None for the others.

@@ -19,8 +19,8 @@ class AbstractContinuousAdjoint(AbstractAdjoint):
     """An adjoint that integrates the adjoint equation backwards by the method of the solve.
 
     Attributes:
-        variant: What is integrated together with the cotangent of the state.
-        rtol: The relative tolerance of the backward pass; None for that of the solve.
+        variant: The quantity integrated together with the cotangent of the state.
+        rtol: The relative tolerance of the backward pass; None for the tolerance of the solve.
         atol: The absolute tolerance, likewise.
         memory: About how many bytes a record of all members may take.
     """
@@ -55,18 +55,18 @@ class Backsolve(AbstractContinuousAdjoint):
     wherever the state on its backward pass has lost half of the digits that the tolerances ask for. At
     saved times it is set to the saved state. `Gauss` has none of these difficulties.
 
-    The gradient is that of the differential equation, right to the tolerances, and not that of the
-    numbers that `solve` returned. All that is integrated counts in the control of the error: with many
-    parameters these determine the steps. An implicit method factorises matrices of the size of the state
-    twice plus the parameters. Mass matrices are refused, and so is forward mode.
+    The gradient is the gradient of the differential equation, accurate to the tolerances, and not of the numbers that
+    `solve` returned. All that is integrated counts in the control of the error: with many parameters these determine
+    the steps. An implicit method factorises matrices of the size of the state twice plus the parameters. Mass matrices
+    are refused, and so is forward mode.
 
     Events make the costate jump: with `events` it solves twice, to find them and then from each to the next, and beyond
     `max_events` of them derivatives are NaN.
 
     Attributes:
-        rtol: The relative tolerance of the backward pass; by default that of the solve.
-        atol: The absolute tolerance of the backward pass, where cotangents are divided by the largest one
-            of the saved states; by default that of the solve.
+        rtol: The relative tolerance of the backward pass; by default the tolerance of the solve.
+        atol: The absolute tolerance of the backward pass, relative to the largest cotangent of the saved states; by
+            default the tolerance of the solve.
 
     Raises:
         ValueError: If a tolerance is not positive.
@@ -107,20 +107,20 @@ class Interpolating(AbstractContinuousAdjoint):
     costs steps, and an implicit method factorises matrices of the size of state plus parameters: with
     more than a few parameters take `Gauss`.
 
-    The backward pass begins by integrating the solve once more and recording its steps in a table; a solve
-    of more steps than the table has rows is recorded segment by segment, at the cost of about one more
-    solve. The gradient is that of the differential equation, right to the tolerances. Mass matrices are
-    refused, and so is forward mode.
+    The backward pass begins by integrating the solve once more and recording its steps in a table; a solve of more
+    steps than the table has rows is recorded segment by segment, at the cost of about one more solve. The gradient is
+    the gradient of the differential equation, accurate to the tolerances. Mass matrices are refused, and so is forward
+    mode.
 
     Events make the costate jump: with `events` it solves twice, to find them and then from each to the next, and beyond
     `max_events` of them derivatives are NaN.
 
     Attributes:
-        rtol: The relative tolerance of the backward pass; by default that of the solve.
-        atol: The absolute tolerance of the backward pass, where cotangents are divided by the largest one
-            of the saved states; by default that of the solve.
-        memory: About how many bytes the table may take for all members of a `vmap`; it has at least 16 rows.
-            Where states are small no more than 16 MiB are used.
+        rtol: The relative tolerance of the backward pass; by default the tolerance of the solve.
+        atol: The absolute tolerance of the backward pass, relative to the largest cotangent of the saved states; by
+            default the tolerance of the solve.
+        memory: About how many bytes the table may take for all members of a `vmap`; it has at least 16 rows. For small
+            states at most 16 MiB are used.
 
     Raises:
         ValueError: If a tolerance or `memory` is not positive.
@@ -156,36 +156,36 @@ class Gauss(AbstractContinuousAdjoint):
     $$\frac{d\lambda}{dt} = -f_y^T \lambda, \qquad
       \frac{dL}{dp} = \int_{t_0}^{t_1} \lambda^T f_p \, dt,$$
 
-    taken by Gauss-Legendre quadrature over each step backwards, with $y$ and $\lambda$ from the dense
-    output of the two solves. An implicit method factorises matrices of the size of the state
-    alone: of $n$ components and $p$ parameters, a step costs $O(n^3 + p)$, where `Backsolve` and `Interpolating`
-    take $O((n + p)^3)$. This is also what other libraries call a quadrature adjoint; there the backward pass is
-    stored and integrated afterwards, here its nodes are summed as they come.
+    taken by Gauss-Legendre quadrature over each step backwards, with $y$ and $\lambda$ from the dense output of the two
+    solves. An implicit method factorises matrices of the size of the state only: for $n$ components and $p$ parameters,
+    a step costs $O(n^3 + p)$, compared with $O((n + p)^3)$ for `Backsolve` and `Interpolating`. This is also what other
+    libraries call a quadrature adjoint; there the backward pass is stored and integrated afterwards, here its nodes are
+    summed as they come.
 
     Every saved time that the loss depends on makes $\lambda$ jump, and in a stiff system each jump is followed
     by a transient of small steps: with many saved times `Checkpointed` costs less.
 
-    The error of $\lambda$ is controlled and that of the integral is not: it has the order of the
-    method. The record of the solve is that of `Interpolating`. The gradient is that of the differential
-    equation, right to the tolerances; `Checkpointed` differentiates what was computed. Mass
-    matrices are refused, and so is forward mode.
+    The error of $\lambda$ is controlled, but not the error of the integral, which has the order of the method. The
+    record of the solve is the same as for `Interpolating`. The gradient is the gradient of the differential equation,
+    accurate to the tolerances; `Checkpointed` differentiates the computed solution. Mass matrices are refused, and so
+    is forward mode.
 
     Events make the costate jump: with `events` it solves twice, to find them and then from each to the next, and beyond
     `max_events` of them derivatives are NaN.
 
     Attributes:
-        rtol: The relative tolerance of the backward pass; by default that of the solve.
-        atol: The absolute tolerance of the backward pass, where cotangents are divided by the largest one
-            of the saved states; by default that of the solve.
-        memory: About how many bytes the table may take for all members of a `vmap`; it has at least 16 rows.
-            Where states are small no more than 16 MiB are used.
+        rtol: The relative tolerance of the backward pass; by default the tolerance of the solve.
+        atol: The absolute tolerance of the backward pass, relative to the largest cotangent of the saved states; by
+            default the tolerance of the solve.
+        memory: About how many bytes the table may take for all members of a `vmap`; it has at least 16 rows. For small
+            states at most 16 MiB are used.
 
     Raises:
         ValueError: If a tolerance or `memory` is not positive.
         TypeError: If `memory` is not an integer.
 
     Source:
-        The name and the method are those of SciMLSensitivity.jl's `GaussAdjoint`.
+        The name and the method come from SciMLSensitivity.jl's `GaussAdjoint`.
 
     Example:
         ```python

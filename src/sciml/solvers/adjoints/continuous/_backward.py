@@ -6,9 +6,9 @@ solution ends (see `_dense_output`). The rule of reverse mode around it is in `_
 
 The integral of $\lambda^T g_p$ along the backward pass, by Gauss-Legendre quadrature over each step.
 
-A rule of $k$ nodes is exact for polynomials of degree $2k - 1$, so that a method of order $q$ keeps
-its order with $k = \lfloor q/2 \rfloor + 1$. The nodes of many steps are gathered and their products by
-the parameters made at once: one product of matrices where each node alone would need a sum of outer ones.
+A rule of $k$ nodes is exact for polynomials of degree $2k - 1$, so that a method of order $q$ keeps its order with
+$k = \lfloor q/2 \rfloor + 1$. The nodes of many steps are gathered, and their parameter products are computed at once:
+one matrix product instead of a sum of outer products for each node.
 """
 
 import dataclasses
@@ -72,7 +72,7 @@ def nodes_of_step(
         taken: Whether there was a step.
         start: The elapsed time at which the integration backwards started.
         filler: A state for unused nodes.
-        operands: What the adjoint equation depends on.
+        operands: The inputs of the adjoint equation.
     """
     dense = state.dense
     assert dense is not None  # the integration keeps it
@@ -109,7 +109,7 @@ _MOST_STEPS = 10
 
 
 class Variant(NamedTuple):
-    """What a continuous adjoint integrates, besides the cotangent of the state.
+    """The quantity that a continuous adjoint integrates, besides the cotangent of the state.
 
     Attributes:
         state: The state, which is read from a record otherwise.
@@ -121,7 +121,7 @@ class Variant(NamedTuple):
 
 
 class AdjointProblem(NamedTuple):
-    """What the backward pass is asked for: of one member, or lane values.
+    """The inputs of the backward pass: of one member, or lane values.
 
     Attributes:
         cotangents: Of the saved states, time first.
@@ -141,15 +141,15 @@ class AdjointProblem(NamedTuple):
 
 
 class AdjointSetup(NamedTuple):
-    r"""What stays the same in the backward pass, of one member.
+    r"""The constants of the backward pass, of one member.
 
     Attributes:
         start: The elapsed time at which it starts: the last saved time that the loss depends on.
         begin: The elapsed time at which the table begins, or 0.
-        scale: What the cotangents are divided by, so that tolerances are relative to the largest of them.
+        scale: The divisor of the cotangents, which makes tolerances relative to the largest of them.
         jumps: The scaled cotangents, by which $\lambda$ jumps at the saved times, time first.
         used: Whether any of the cotangents is not zero.
-        problem: Where this comes from.
+        problem: The forward problem.
     """
 
     start: Array
@@ -161,7 +161,7 @@ class AdjointSetup(NamedTuple):
 
 
 class AdjointState(NamedTuple):
-    """What the backward pass carries of every member.
+    """The carry of the backward pass for every member.
 
     Attributes:
         state: The integration.
@@ -177,8 +177,8 @@ class Backward(eqx.Module):
 
     Attributes:
         stepping: The integration forwards, over lanes, with dense output.
-        variant: What is integrated.
-        spec: Which of the field's operands and t0 are differentiated, a PyTree of booleans.
+        variant: The integrated quantity.
+        spec: The differentiated parts of the field's operands and t0, a PyTree of booleans.
         rtol: The relative tolerance of the backward pass, or None for the solve's.
         atol: The absolute tolerance, likewise.
         memory: About how many bytes a record may take.

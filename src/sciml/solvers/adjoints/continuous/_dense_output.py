@@ -202,7 +202,7 @@ class Recorder(NamedTuple):
             there = current == number
             target = jax.tree.map(lambda a, b: jnp.where(there, a, b), lanes.carry(until), span)
             begin = state.checkpoint.elapsed
-            # the wanted segment may fill the spare rows, too: rounding may have led to more steps than at first
+            # the wanted segment may also fill the spare rows: rounding may have led to more steps than at first
             most = jnp.where(there, self.rows - 1, self.iterations)
             state, table = self._fill(state, operands, target, table, most)
             return current + 1, begin, table, state
@@ -215,7 +215,7 @@ class Recorder(NamedTuple):
         return segments._replace(begin=begin, table=table), reached
 
     def _fill(self, state: State, operands: Operands, until: PyTree, table: Table, most: Array) -> tuple[State, Table]:
-        """Integrates until `until`, for at most so many iterations; the first row stands for the start."""
+        """Integrates until `until`, for a limited number of iterations; the first row is the start."""
         table = table._replace(ends=jnp.full_like(table.ends, jnp.inf))
         table = self._write(table, jnp.zeros((), jnp.int32), state, operands)
 

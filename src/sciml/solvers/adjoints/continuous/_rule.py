@@ -51,12 +51,12 @@ def run(
     """Runs an integration with the rule of a continuous adjoint.
 
     Args:
-        loop: What to run; its `lanes` are replaced by the number of members.
+        loop: The loop to run; its `lanes` are replaced by the number of members.
         y0: The initial state.
-        operands: What the integration depends on.
+        operands: The inputs of the integration.
         times: Whether t0, t1 and saved times are differentiated.
-        variant: What is integrated backwards.
-        rtol: The relative tolerance of the backward pass; None for that of the solve.
+        variant: The quantity integrated backwards.
+        rtol: The relative tolerance of the backward pass; None for the tolerance of the solve.
         atol: The absolute tolerance, likewise.
         memory: About how many bytes a record of all members may take.
         name: The adjoint, for messages.
@@ -129,7 +129,7 @@ def _engine(batch: Batch) -> Lanes | Unbatched:
 def _along(integrator: Integrator, bars: PyTree, ys: PyTree, saves: Array, operands: Operands) -> Array:
     """Returns the cotangents of the saved times: the product of each state's with the vector field there.
 
-    A solve may begin and end at events, see `_between_events`: there the field is that of within the solve.
+    A solve may begin and end at events, see `_between_events`: there the field is the field within the solve.
     """
     least = BEYOND * resolution_of(operands.t0, operands.t0 + operands.direction * operands.span)
     most = jnp.maximum(operands.span - least, least)

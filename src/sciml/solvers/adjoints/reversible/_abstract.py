@@ -1,4 +1,4 @@
-"""What the loops of a reversible method have in common."""
+"""The common part of the loops of a reversible method."""
 
 import abc
 import dataclasses

@@ -1,7 +1,7 @@
 """Any loop of a reversible method: forwards with a record of the accepted steps' lengths; back, see `_backward`.
 
-What the controller chose cannot be reconstructed in the backward pass, and so three numbers are kept for each accepted
-step, but no state: where it starts, what rounding took from that, and how long it is.
+The controller's choices cannot be reconstructed in the backward pass, so three numbers are stored for each accepted
+step, but no state: its start, the rounding error of the start, and its length.
 """
 
 import dataclasses
@@ -88,7 +88,7 @@ class ReversibleAdaptiveLoop(AbstractReversibleLoop):
         return look_up
 
     def _forward(self, y0, operands, saves, rows):
-        """Returns the result, and what the backward pass starts from, with a record of so many rows."""
+        """Returns the result, and the start of the backward pass, with a record of a given number of rows."""
         lanes, stepping = self.lanes, LaneIntegrator(self.integrator, self.lanes)
         operands = operands._replace(tolerances=_for_pairs(operands.tolerances))
 

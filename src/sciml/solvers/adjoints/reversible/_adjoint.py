@@ -30,7 +30,7 @@ from ._symmetric_stepper import SymmetricStepper
 
 
 class _Progress(NamedTuple):
-    """What a member carries forwards.
+    """The carry of a member in the forward pass.
 
     Attributes:
         number: The number of steps taken.
@@ -202,15 +202,14 @@ class Reversible(AbstractAdjoint):
     is recorded. A step costs two of the base method, forwards and backwards. The gradient is
     exact for what was computed, as far as rounding lets the states be recomputed.
 
-    **Where it loses accuracy.** With $N$ steps the backward pass multiplies rounding errors by
-    $\lambda^{-N}$, and by $e^{\mu T}$ where the solution forgets its past at a rate $\mu$: what was
-    damped away cannot be recomputed. Forwards, the difference between the copies grows by
-    $\lambda^N e^{\mu T}$. So it suits many steps over few time constants, waves and oscillations, and not
-    stiff or strongly damped systems. `sciml.solvers.reversal_error` measures the loss. A gradient
-    warns while it is traced if $\lambda^{-N}$ alone is too large, and is NaN where the recomputed initial
-    state differs from the known one by more than the cube root of the dtype's precision (6e-6 of
-    the largest value of its leaf in float64, 5e-3 in float32): `reversal_error` says what it was. Below that bound a
-    gradient may be wrong by some tens of times this error where the solution is sensitive.
+    **Where it loses accuracy.** With $N$ steps the backward pass multiplies rounding errors by $\lambda^{-N}$, and by
+    $e^{\mu T}$ where the solution forgets its past at a rate $\mu$: what was damped away cannot be recomputed.
+    Forwards, the difference between the copies grows by $\lambda^N e^{\mu T}$. So it suits many steps over few time
+    constants, waves and oscillations, and not stiff or strongly damped systems. `sciml.solvers.reversal_error` measures
+    the loss. A gradient warns during tracing if $\lambda^{-N}$ is too large by itself. It is NaN if the recomputed
+    initial state differs from the known one by more than the cube root of the dtype's precision (6e-6 of the largest
+    value of its leaf in float64, 5e-3 in float32): `reversal_error` says what it was. Below that bound a gradient may
+    be wrong by some tens of times this error where the solution is sensitive.
 
     A symmetric method, `sciml.solvers.VelocityVerlet` or `Yoshida`, is its own reverse: one copy of the state, and
     only rounding limits its accuracy.
@@ -224,9 +223,9 @@ class Reversible(AbstractAdjoint):
     gradients always do. Implicit methods are refused when traced. Forward mode needs `Forward` or
     `Direct`.
 
-    **Forwards, too, it is another method than its base.** Error control sees the base method's error and not what the
-    difference between the copies adds, which may be many times the tolerances where they are loose or solutions are
-    damped, and `reversal_error` does not show it: compare the end state with that of a solve by `Checkpointed`.
+    **The forward pass also differs from the base method.** Error control only measures the base method's error, not the
+    difference between the copies, which may exceed the tolerances many times if they are loose or solutions are damped.
+    `reversal_error` does not show it: compare the end state with a solve by `Checkpointed`.
 
     Attributes:
         coupling: $\lambda$, between 0 and 1. Closer to 1 the reversal is more accurate over many steps, and

@@ -6,12 +6,12 @@ start of the step,
 $$s = I_\theta\big(y_n, y_{n+1}, k_1, \dots, k_m\big), \qquad
   y_{n+1} = \lambda y_n + (1 - \lambda) z_n + \Psi_h(t_n, z_n),$$
 
-with the stages $k$ of $\Psi_h(t_n, z_n)$. The backward pass recomputes the pair at the start of the step, and adds
-there what $\bar s$ contributes to its cotangent, and to those of parameters and times. So a saved time costs an
+with the stages $k$ of $\Psi_h(t_n, z_n)$. The backward pass recomputes the pair at the start of the step, and adds the
+contribution of $\bar s$ to its cotangent and to the cotangents of parameters and times. So a saved time costs an
 evaluation of the method and its derivative, and memory for nothing but the saved state itself.
 
 Each member has a number of steps of its own. With saved times it starts back from the last of them that it reached:
-what comes after that, be it a failure, is no output.
+later states, including a failure, are not outputs.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ from ._symmetric_stepper import SymmetricStepper
 
 
 class BackwardStart(NamedTuple):
-    """What the backward pass starts from, arrays with members last.
+    """The start of the backward pass, arrays with members last.
 
     Attributes:
         end: The state at the end, or about the last saved time that was reached.
@@ -205,7 +205,8 @@ def step_of(integrator: Integrator, instant: Instant, operands: Operands) -> tup
 
 
 def saved_in_step(integrator: Integrator, pair: Pair, time: Array, instant: Instant, operands: Operands) -> PyTree:
-    """Returns the state at an elapsed time within a step from a pair, at the end of the step that of the method."""
+    """Returns the state at an elapsed time within a step from a pair, and at the end of the step the state of the
+    method."""
     method = integrator.stepper
     assert isinstance(method, ReversibleStepper | SymmetricStepper)
     field, t, h = step_of(integrator, instant, operands)
@@ -217,7 +218,7 @@ def saved_in_step(integrator: Integrator, pair: Pair, time: Array, instant: Inst
         return method.base.interpolate(position, length, pair.y, y1, dense)
 
     at_end = time * (1 + 4 * jnp.finfo(time.dtype).eps) >= instant.elapsed + operands.direction * h
-    # at the end, too, the derivative by the time is that of the interpolation
+    # also at the end, the derivative with respect to time is the derivative of the interpolation
     moved = jax.tree.map(lambda y1, a, b: y1 + (a - b), y1, inside(time), inside(jax.lax.stop_gradient(time)))
     return jax.tree.map(lambda a, b: jnp.where(at_end, a, b), moved, inside(time))
 

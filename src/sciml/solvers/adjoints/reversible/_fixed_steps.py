@@ -1,4 +1,4 @@
-"""Fixed steps of a reversible method: forwards without a record, and backwards from the end state alone."""
+"""Fixed steps of a reversible method: forwards without a record, and backwards from the end state only."""
 
 import math
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from ._symmetric_stepper import SymmetricStepper
 
 
 class Kept(NamedTuple):
-    """What the backward pass starts from, arrays with members last: the size of a few states.
+    """The start of the backward pass, arrays with members last: the size of a few states.
 
     Attributes:
         end: The state at the end.
@@ -133,7 +133,8 @@ class ReversibleLoop(AbstractReversibleLoop):
         return result, self.lanes.leave(errors)
 
     def _back(self, kept, cotangent, operands, differentiable):
-        """Runs all steps back; returns the pair at the start, its cotangent, that of the operands, and the scales."""
+        """Runs all steps back; returns the pair at the start, its cotangent, the cotangent of the operands, and the
+        scales."""
         diff, constant = eqx.partition(operands, differentiable, is_leaf=is_value)
 
         def reverse_step(carry, tail):
@@ -194,7 +195,7 @@ class ReversibleLoop(AbstractReversibleLoop):
 
 
 def needed_coupling(count: int, eps: float) -> float:
-    """Returns the coupling with which rounding over so many steps backwards grows to what `_tolerance` allows."""
+    """Returns the coupling with which rounding over the backward steps grows to the limit of `_tolerance`."""
     return (eps / _tolerance(eps)) ** (1 / count)
 
 
@@ -204,7 +205,7 @@ def _tolerance(eps: float) -> float:
 
 
 def warn_of_coupling(coupling: float, count: int, y0: PyTree) -> None:
-    """Warns if the coupling alone makes so many steps backwards miss `y0`, a PyTree of arrays or lane values."""
+    """Warns if the coupling by itself makes the backward steps miss `y0`, a PyTree of arrays or lane values."""
     eps = max(float(jnp.finfo(v.dtype).eps) for v in jax.tree.leaves(y0, is_leaf=is_value))
     needed = needed_coupling(count, eps)
     if coupling >= needed:
@@ -234,6 +235,7 @@ def _largest(x: Array) -> Array:
 
 
 def start_of_backward_pass(end: Pair, cotangent: PyTree, diff: PyTree) -> Any:
-    """Returns the carry of the backward pass: the pair, its cotangent, that of the operands, and the scales."""
+    """Returns the carry of the backward pass: the pair, its cotangent, the cotangent of the operands, and the
+    scales."""
     zeros = jax.tree.map(jnp.zeros_like, (end.z, diff))
     return end, Pair(cotangent, zeros[0]), zeros[1], jax.tree.map(_largest, end.y)

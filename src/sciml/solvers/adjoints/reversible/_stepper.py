@@ -10,8 +10,8 @@ of the same order as the method. Each line can be solved for what it replaced:
 $$z_n = z_{n+1} + \Psi_{-h}(t_{n+1}, y_{n+1}), \qquad
   y_n = z_n + \tfrac{1}{\lambda} \big(y_{n+1} - z_n - \Psi_h(t_n, z_n)\big).$$
 
-The chain rule through one step, from cotangents $\bar y, \bar z$ of its end to those of its start, the last
-line first:
+The chain rule through one step, from the cotangents $\bar y, \bar z$ of its end to the cotangents of its start, the
+last line first:
 
 $$\bar w = \bar y - \Psi_{-h}'(t_{n+1}, y_{n+1})^* \bar z, \qquad
   \bar y_n = \lambda \bar w, \qquad
@@ -74,7 +74,7 @@ class ReversibleStepper(AbstractPairStepper):
             step: Returns field, time and length of the step as a function of `diff`.
             pair: The state at the end of the step.
             bar: Its cotangent.
-            diff: What else is differentiated.
+            diff: The other differentiated values.
 
         Returns:
             The state at the start, its cotangent, and what the step adds to the cotangent of `diff`.

@@ -1,6 +1,6 @@
 r"""A symmetric method as its own reverse: a step back from the end of a step returns to its start.
 
-The interface is that of `ReversibleStepper`, whose pair of states here is one state twice. With
+The interface is the same as for `ReversibleStepper`, whose pair of states here is one state twice. With
 $y_1 = \Phi_h(t, y)$ and $y = \Phi_{-h}(t + h, y_1)$ the cotangent goes back by $\bar y = \Phi_h'(t, y)^* \bar y_1$.
 """
 
@@ -66,7 +66,7 @@ class SymmetricStepper(AbstractPairStepper):
         return step.y1, step.dense
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
-        """Returns the state at `t + theta * h`, and beside it that at the end."""
+        """Returns the state at `t + theta * h`, and the state at the end."""
         return Pair(self.base.interpolate(theta, h, y0.y, y1.y, dense), y1.z)
 
     def _moved(self, field, t, h, y):
