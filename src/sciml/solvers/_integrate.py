@@ -443,8 +443,7 @@ def _solution(
 
 
 def _evaluations(each: int, started: int, steps: Any) -> Any:
-    """The number of field evaluations after a number of steps; a number too large for the dtype becomes its largest
-    number."""
+    """The number of field evaluations after a number of steps, at most the largest number of the dtype."""
     if each < 0:
         return jnp.full_like(steps, -1)
     largest = int(jnp.iinfo(steps.dtype).max)

@@ -406,8 +406,7 @@ def default_solver(model: Any, request: Request, y0: PyTree) -> Any:
 
 
 def _count_steps(span: float, dt: float, dtype: Any) -> tuple[int, bool]:
-    """Returns the number of whole steps and whether a shorter one follows; a remainder within rounding is not a
-    step."""
+    """Returns the number of whole steps and whether a shorter one follows; rounding does not count as a step."""
     ratio = span / dt
     nearest = round(ratio)
     if nearest > 0 and abs(ratio - nearest) <= 4 * float(jnp.finfo(dtype).eps) * ratio:

@@ -1,5 +1,4 @@
-"""The interface of adjoints: an object that defines how a loop runs, and therefore how the solution is
-differentiated."""
+"""The interface of adjoints: an object that defines how a loop runs and how the solution is differentiated."""
 
 import abc
 from typing import ClassVar

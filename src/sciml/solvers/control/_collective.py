@@ -1,9 +1,9 @@
 """Devices that hold parts of one state and take the same steps.
 
-Inside `jax.shard_map` each device runs the solve with its part. Where the vector field asks other
-devices for theirs, all must take the same steps, or one waits for a message that no other sends.
-A norm over all parts ensures that: every device sees the same error. The loops run on all of them as
-long as one of them needs it, which the types of `shard_map` prove, and the counters are one number for all.
+Inside `jax.shard_map` each device runs the solve with its part. If the vector field communicates with other devices,
+all devices must take the same steps; otherwise one waits for a message that no other device sends. A norm over all
+parts ensures that: every device sees the same error. The loops run on all of them as long as one of them needs it,
+which the types of `shard_map` prove, and the counters are one number for all.
 """
 
 from collections.abc import Callable

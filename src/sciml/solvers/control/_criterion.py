@@ -29,7 +29,7 @@ class Criterion(eqx.Module):
         """Returns how large something like a state is, where one is the most that an error may be.
 
         Args:
-            values: What is measured.
+            values: The values to measure.
             y0: A state.
             y1: Another; of each element the larger of both counts.
         """

@@ -19,7 +19,7 @@ from ..._interfaces._model import AbstractPartitioned, AbstractSecondOrder, Abst
 from ..._types import Args, RealScalarLike, Y
 
 TOLERATED = 1e-3
-"""What a step may add to a mode beside the method's own damping: many methods let waves grow by less than that."""
+"""The growth that a step may add to a mode beyond the method's own damping: many methods let waves grow by less."""
 
 _ANGLES = np.linspace(np.pi / 2, np.pi, 181)
 _SAMPLES = 4000
@@ -74,7 +74,7 @@ def spectrum_of(model: Callable, t: RealScalarLike, y: Y, args: Args) -> Inexact
     """Returns the eigenvalues that limit a step, as a model says them.
 
     They come from its method `spectrum`; or are the linear part of a semilinear model; or follow from its method
-    `spectral_radius`, as those of a diffusion, or of waves where the model is one of second order or of two halves.
+    `spectral_radius`, as the eigenvalues of a diffusion, or of waves if the model has second order or two halves.
     """
     said: Any = getattr(model, "spectrum", None)
     if said is not None:
@@ -90,7 +90,7 @@ def spectrum_of(model: Callable, t: RealScalarLike, y: Y, args: Args) -> Inexact
 
 @functools.cache
 def of_polynomial(coefficients: tuple[float, ...]) -> Stability:
-    """Returns the stability of a one-step method from the coefficients of $R$, that of $z^0$ first."""
+    """Returns the stability of a one-step method from the coefficients of $R$, starting with $z^0$."""
     values = np.array(coefficients)
     powers = np.arange(len(values))
     size = 2.0 * len(values) + 2.0

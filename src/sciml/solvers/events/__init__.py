@@ -1,1 +1,1 @@
-"""What happens during a solve: events that are sought and times that are given, and what is recorded of them."""
+"""Events during a solve: zero crossings and given times, and their records."""

@@ -24,10 +24,10 @@ class ClosedEvents(NamedTuple):
     Attributes:
         conditions: All conditions of events, `(t, y)`.
         updates: The update of each event, `(t, y)`, or schedule, `(t, row, y)`; None where it has none.
-        clock: What is known of times, `()`.
-        booleans: Which conditions are booleans.
+        clock: The event times so far, `()`.
+        booleans: The conditions that are booleans.
         start: The memory of a system of events, `(t, y)`; None without one.
-        happen: What a system makes of a time; see `AbstractEventSystem.happen`.
+        happen: The update of a system at a time; see `AbstractEventSystem.happen`.
     """
 
     conditions: "ClosedProgram | None"
@@ -46,7 +46,7 @@ class ClosedProgram(NamedTuple):
 
 
 class Clock(NamedTuple):
-    """What is known of times.
+    """The event times so far.
 
     Attributes:
         direction: 1 forwards in time, -1 backwards.
@@ -67,9 +67,9 @@ class FieldWithEvents(AbstractField):
     Attributes:
         base: The vector field.
         events: The events.
-        layout: What is static of them.
-        own: Which of the operands are those of the vector field.
-        shared: Which are parameters of the events and of `args`.
+        layout: Their static description.
+        own: The operands of the vector field.
+        shared: The parameters of the events and of `args`.
     """
 
     def __init__(self, base: AbstractField, events: ClosedEvents, layout: Layout, own: slice, shared: slice):
@@ -90,7 +90,7 @@ class BoundFieldWithEvents:
 
     Attributes:
         base: The vector field, as the method itself takes it.
-        booleans: Which conditions are booleans.
+        booleans: The conditions that are booleans.
     """
 
     def __init__(self, field: FieldWithEvents, base: Any, operands: list):
@@ -129,7 +129,7 @@ class BoundFieldWithEvents:
 
     @property
     def clock(self) -> "Clock":
-        """What is known of times."""
+        """The event times so far."""
         return self._run(self._field.events.clock)
 
     def _run(self, part: ClosedProgram, *inputs: Any) -> Any:
@@ -142,7 +142,7 @@ def close_events(
     """Returns a closed vector field with the events of its model, and all operands.
 
     Raises:
-        ValueError: If a condition is no number, or an update returns another structure, shape or dtype than `y0`.
+        ValueError: If a condition is not a number, or an update returns another structure, shape or dtype than `y0`.
         TypeError: If a condition is neither real nor a boolean.
     """
     parameters, rebuild = parameters_of(dataclasses.replace(model, model=_nothing), args)

@@ -22,18 +22,18 @@ _DEFAULT_KEPT = 16
 
 
 class Layout(NamedTuple):
-    """What is static of events.
+    """The static description of events.
 
     Attributes:
-        is_schedule: Which are schedules.
+        is_schedule: The events that are schedules.
         directions: The direction of each; 0 for schedules.
-        ends: Which end the solve.
-        updates: Which change the state.
+        ends: The events that end the solve.
+        updates: The events that change the state.
         kept: How many occurrences are kept.
         numbers: The place of each among those that were given.
-        parts: Which belong to a system of events: what is due, and after that its conditions.
-        timed: Which may have times with derivatives: not booleans, which are not known here, nor times that are known.
-        rates: Whether the rate just before each occurrence is kept, too.
+        parts: The events that belong to a system of events: due executions, followed by its conditions.
+        timed: The events whose times may have derivatives: not booleans, whose times are unknown here, nor fixed times.
+        rates: Whether the rate just before each occurrence is also kept.
     """
 
     is_schedule: tuple[bool, ...]
@@ -63,7 +63,7 @@ class GivenEvents(NamedTuple):
 
     Attributes:
         each: The events.
-        layout: What is static of them.
+        layout: Their static description.
     """
 
     each: tuple[Event | Schedule | SystemPart, ...]
@@ -108,8 +108,8 @@ def read_events(events: Any, max_events: Any) -> GivenEvents | None:
     """Returns events as they were given in any form, or None without any.
 
     Raises:
-        TypeError: If something is no event.
-        ValueError: If `max_events` is no positive number or is given without events.
+        TypeError: If something is not an event.
+        ValueError: If `max_events` is not a positive number or is given without events.
     """
     if events is None:
         if max_events is not None:

@@ -1,4 +1,4 @@
-"""What a loop carries where events are sought: the state, what is known of the events, and their record."""
+"""The carry of a loop with events: the state, the data of the events, and their record."""
 
 from typing import Any, NamedTuple
 
@@ -24,10 +24,10 @@ class ShiftedState(NamedTuple):
 
 
 class SystemState(NamedTuple):
-    """What is known of a system of events.
+    """The data of a system of events.
 
     Attributes:
-        memory: What it carries.
+        memory: Its carried memory.
         due: The next time at which something is to happen; `never_of` if nothing is.
         code: The status by which it has failed, zero if it has not.
     """
@@ -38,7 +38,7 @@ class SystemState(NamedTuple):
 
 
 class Detection(NamedTuple):
-    """What is known of the events; numbers, since gradients carry them.
+    """The data of the events; numbers, because gradients carry them.
 
     Attributes:
         sides: The sign that each condition has had; since its own event twice the one that it was going to have, or 0
@@ -49,7 +49,7 @@ class Detection(NamedTuple):
         crowded: How many events have followed one another within rounding.
         count: How many have happened.
         last: The time of the last one.
-        system: What is known of a system of events; None without one.
+        system: The data of a system of events; None without one.
     """
 
     sides: tuple[Array, ...]
@@ -67,7 +67,7 @@ class Happening(NamedTuple):
 
     Attributes:
         row: Its row in the record; -1 where it has not happened.
-        which: Which event it was, and a half more where its condition only grazed zero.
+        which: The index of the event, plus one half if its condition only grazed zero.
         time: Its time.
         before: The state before it.
         after: The state after it.
@@ -91,7 +91,7 @@ class EventRecord(NamedTuple):
         times: Their times.
         before: The states before them.
         after: The states after them.
-        which: Which event each was, and a half more where its condition only grazed zero.
+        which: The index of each event, plus one half if its condition only grazed zero.
         rates: The rates just before them; None where these are not kept.
     """
 
@@ -103,7 +103,7 @@ class EventRecord(NamedTuple):
 
     @classmethod
     def blank(cls, kept: int, t: Array, y: Y, rates: bool) -> "EventRecord":
-        """Returns space for so many events of a state, with their rates or without."""
+        """Returns space for a number of events of a state, with their rates or without."""
         rows = jax.tree.map(lambda x: jnp.zeros((kept, *x.shape), x.dtype), y)
         numbers = jnp.zeros((kept,), t.dtype)
         return cls(numbers, rows, rows, numbers, rows if rates else None)
@@ -126,11 +126,11 @@ class EventRecord(NamedTuple):
 
 
 class EventMemory(NamedTuple):
-    """What is carried beside what is saved.
+    """The values carried in addition to the saved values.
 
     Attributes:
-        detection: What steps read and change.
-        record: What has happened, an `EventRecord`; before a step None, and after it what has happened at its end.
+        detection: The values that steps read and change.
+        record: The record of events, an `EventRecord`; None before a step, and after it the events at its end.
     """
 
     detection: Detection
@@ -205,7 +205,7 @@ def settled(y0: PyTree, y1: PyTree, last: Array) -> PyTree:
 @jax.custom_jvp
 def derivatives_alone(x: Array) -> Array:
     """Returns zero, with the derivatives of an array."""
-    # computed from the array, so that it has its members and varies over its mesh axes: JAX asks that of derivatives;
+    # computed from the array, so that it has its members and varies over its mesh axes, as JAX requires of derivatives;
     # a choice between two equal constants would be simplified to one, which has neither
     return jnp.where(jnp.isfinite(x), x - x, jnp.zeros_like(x))
 
@@ -218,7 +218,7 @@ def _(primals, tangents):
 
 @jax.custom_jvp
 def _without_moves(x: Array, other: Array, where: Array) -> Array:
-    """Returns a number, whose derivatives lack those of another in some places; a step without any reads neither."""
+    """Returns a number without the derivatives of another in some places; a step without any reads neither."""
     del other, where
     return x
 

@@ -1,11 +1,11 @@
-"""Which events come within a step, and which are where it ends: a step that passes over one is to be taken again.
+"""Location of events within a step and at its end: a step that passes over an event is repeated.
 
-Where a condition passes through zero within a step.
+The crossing of a condition within a step.
 
 Its values at the ends of the step and at two places between make a cubic. Of the first of the three intervals in which
-its sign changes as asked for, a few safeguarded Newton iterations give a zero of the cubic. That is near enough: the
-step is taken again up to there, its cubic is better the shorter it is, and the last correction is that of Newton's
-method for the condition itself.
+its sign changes as asked for, a few safeguarded Newton iterations give a zero of the cubic. That is accurate enough:
+the step is repeated up to there, its cubic improves with shorter steps, and the last correction is Newton's method for
+the condition itself.
 """
 
 import functools
@@ -22,7 +22,7 @@ from ._closed_events import BoundFieldWithEvents, Clock
 from ._event_state import Detection, derivatives_alone
 
 PLACES = (1 / 3, 2 / 3)
-"""Where a condition is evaluated within a step."""
+"""The evaluation of a condition within a step."""
 
 _CLEARLY = 1e-3
 """How far a cubic has to come back beyond zero, of the value at the start, to be looked at more closely."""
@@ -39,7 +39,7 @@ class Crossing(NamedTuple):
 
     Attributes:
         found: Whether it passes.
-        place: Where, from 0 to 1.
+        place: The place, from 0 to 1.
         late: Whether after the last place within the step.
         side: Its sign at the end of the step.
     """
@@ -178,9 +178,9 @@ class Attempt(NamedTuple):
         t: The time at its start.
         h: Its length, signed.
         y: The state at its start, in the variables of the method.
-        step: What the method made of it.
+        step: The result of the method.
         path: The solution within it, a function of the place from 0 to 1.
-        clock: What is known of times.
+        clock: The event times so far.
     """
 
     base: AbstractStepper
@@ -227,16 +227,16 @@ class Attempt(NamedTuple):
 
 
 class Landing(NamedTuple):
-    """What a step finds of an event.
+    """The events found in a step.
 
     Attributes:
         lands: Whether the event is where it ends.
         early: Whether it comes before that.
-        place: Where it then comes, from 0 to 1.
+        place: The place where it comes, from 0 to 1.
         delay: How much later than the end it is, in time.
         side: The sign of its condition at the end.
         after: The sign of its condition after an event that is where it ends.
-        zero: What of the condition counts as zero.
+        zero: The range of the condition that counts as zero.
         grazes: Whether its condition only grazes zero at the end.
     """
 
@@ -255,11 +255,11 @@ def passing(attempt: Attempt, detection: Detection) -> Bool[Array, ""]:
 
     The sign of a condition is looked at in the places where `landings` looks for it, and the coefficients of its cubic
     in Bernstein's polynomials, between the smallest and the largest of which the cubic stays, tell whether it may come
-    back from beyond zero in between. Where a shorter step would find another solution, the signs are enough.
+    back from beyond zero in between. If a shorter step would find another solution, the signs are enough.
 
     Args:
         attempt: The step.
-        detection: What is known of the events.
+        detection: The data of the events.
     """
     found = jnp.zeros((), bool)
     if not detection.sides:
@@ -286,7 +286,7 @@ def landings(
 
     Args:
         attempt: The step.
-        detection: What is known of the events.
+        detection: The data of the events.
         directions: In which direction each condition has to pass; 0 for both.
         due: Whether the step ends at a given time, with which a zero within rounding then counts as one time.
     """
@@ -294,7 +294,7 @@ def landings(
         return []
     if not attempt.base.traits.jumps:
         return _crossings(attempt, detection, directions, due)
-    # while a state waits for its next jump, a condition may pass by the time alone
+    # while a state waits for its next jump, a condition may pass by time only
     still = attempt._replace(step=attempt.step._replace(y1=attempt.path(jnp.ones_like(attempt.t))))
     before = _crossings(still, detection, directions)
     after = attempt.field.conditions(attempt.end, attempt.shown(attempt.step.y1))
@@ -308,7 +308,7 @@ def _with_jump(found: Landing, value: Array, direction: int, boolean: bool) -> L
     """Returns a landing where the state jumps at the end of the step: onto zero or across it, there is an event.
 
     Args:
-        found: What was found before the jump.
+        found: The events found before the jump.
         value: The condition after it.
         direction: In which direction it has to pass; 0 for both.
         boolean: Whether it is a boolean.
@@ -343,7 +343,7 @@ def _crossings(
     found = []
     for number, (side, value, slope) in enumerate(zip(detection.sides, values, slopes)):
         boolean, direction = attempt.field.booleans[number], 1 if attempt.field.booleans[number] else directions[number]
-        # where an event is depends on the landing alone
+        # the place of an event only depends on the landing
         mine = jax.lax.stop_gradient(tuple(x[number] for x in (start, *between, values)))
         jump = (lambda place, n=number: attempt.conditions(place)[n]) if boolean else None
         crossing, scale = first_crossing(mine, side, direction, jump), jnp.max(jnp.abs(jnp.stack(mine)))
@@ -378,7 +378,7 @@ def cut_at_first(attempt: Attempt, found: list[Landing], stop: Array) -> Array:
 
     Args:
         attempt: The step.
-        found: What it finds of events; one at least comes early.
+        found: The events found in it; at least one comes early.
         stop: The longest step that is allowed.
     """
     size, far = attempt.size, jnp.full_like(attempt.h, 2)
@@ -404,7 +404,7 @@ def _grazes(attempt: Attempt, number: int, first: Array, slope: Array) -> Bool[A
 
     Args:
         attempt: The step.
-        number: Which condition.
+        number: The index of the condition.
         first: Its value at the start.
         slope: Its slope at the end, over the step.
     """
@@ -429,7 +429,7 @@ def _first_alone(found: list[Landing]) -> list[Landing]:
 
 
 class Arrival(NamedTuple):
-    """Where the events that a step ends at happen, with first derivatives; those of the first one are also second ones.
+    """The times of the events at which a step ends, with first derivatives; the first event also has second ones.
 
     Attributes:
         t: The time of the first of them.
@@ -450,7 +450,7 @@ def arrival(attempt: Attempt, delay: Array, first: list[Bool[Array, ""]]) -> Arr
     Args:
         attempt: The step that ends there.
         delay: How much later the first event is, by a first correction.
-        first: Which condition's event it is; none where it comes at a given time.
+        first: The condition whose event it is; none if it comes at a given time.
     """
     place = 1 + delay / attempt.h
     y, rate = attempt.at(place)

@@ -22,7 +22,7 @@ class Occurrences(eqx.Module):
         times: When they happened, of shape `(max_events,)`.
         states_before: The states before them: like `y0`, with the events first on every leaf.
         states_after: The states after them.
-        which: Which of the events each was, by its place among them.
+        which: The index of each event.
         grazing: Whether the condition of each only grazed zero: a change of the state by a millionth of its size (in
             float32 a few ten thousandths) would make the event vanish. Then there is no derivative of its time, nor of
             anything after it, whatever number a gradient returns.

@@ -100,7 +100,7 @@ def one_sided(attempt: Attempt) -> Attempt:
         return jax.tree.map(lambda x, r: x + factor.astype(x.dtype) * r, y, change)
 
     def state(y: Y, change: Y, places: float) -> Y:
-        """The state so many parts from the end, with algebraic variables that are consistent there."""
+        """The state at a number of parts before the end, with algebraic variables that are consistent there."""
         there = on_line(y, change, places * part)
         if base.traits.field_is_rate:
             return there

@@ -2,10 +2,10 @@
 
 A step that passes over an event is taken again up to it, `Step.again`, and a step that ends at one changes the state.
 In most steps nothing comes, which a few signs of the conditions tell: all else is behind one branch, which one member
-seldom takes. Many members share their steps, and some of them would take it in nearly every one; so `QuietSteps` leave
-those alone, and the loop gathers them for the whole method.
-What has been found so far is part of the state of the loop, so that every discrete adjoint carries it: a gradient that
-repeats a step finds the same events, and derivatives of their times follow from those of the conditions.
+seldom takes. Many members share their steps, and some of them would take it in nearly every step; so `QuietSteps` leave
+these out, and the loop gathers them for the whole method. The record so far is part of the state of the loop, so every
+discrete adjoint carries it: a gradient that repeats a step finds the same events, and derivatives of their times follow
+from the derivatives of the conditions.
 """
 
 import functools
@@ -42,7 +42,8 @@ from ._landing import Attempt, Landing, arrival, cut_at_first, landings, leaving
 from ._sides import advanced, beside, knows_rate, one_sided, rate_beside
 
 _CROWDED = 64
-"""Events less than so many roundings of the time apart are crowded, and as many of them as the next end a solve."""
+"""Events closer than this number of roundings of the time are crowded; as many crowded events as the next constant end
+a solve."""
 
 _MOST_CROWDED = 8
 
@@ -52,7 +53,7 @@ class WithEvents(AbstractWrappedStepper):
 
     Attributes:
         base: The other.
-        layout: What is static of the events.
+        layout: The static description of the events.
     """
 
     base: AbstractStepper
@@ -82,7 +83,7 @@ class WithEvents(AbstractWrappedStepper):
 
     @property
     def hooks(self) -> Hooks:
-        """What happens at the end of a step, and steps in gradients."""
+        """The events at the end of a step, also for steps in gradients."""
         return super().hooks._replace(completed=self.completed, step_for_vjp=self.step_for_vjp)
 
     @property
@@ -104,7 +105,7 @@ class WithEvents(AbstractWrappedStepper):
         passed = [clock.direction * (x - t) < -clock.resolution for x in clock.given]
         rows = tuple(jnp.sum(x).astype(t.dtype) for x in passed)
         due = self._due(clock, t, rows)
-        # who moves a time away from the start has what comes before it, too
+        # a time that moves away from the start also includes what comes before it
         none, zero = jnp.zeros((), bool), jnp.zeros_like(t)
         given = [jnp.where(land, _row(times, row), t) for times, row, land in zip(clock.given, rows, due)]
         lands, times = [self._in_order([x for _ in field.booleans], xs) for x, xs in ((none, due), (t, given))]
@@ -282,8 +283,8 @@ class WithEvents(AbstractWrappedStepper):
         Args:
             attempt: The step.
             y: The state at its start.
-            found: What it finds of events whose condition is sought.
-            lands: Which events and schedules it ends at.
+            found: The located events of conditions in it.
+            lands: The events and schedules at which it ends.
             over: Whether one of them ends the solve.
         """
         field, clock, step, end = attempt.field, attempt.clock, attempt.step, attempt.end
@@ -335,7 +336,7 @@ class WithEvents(AbstractWrappedStepper):
 
         Args:
             attempt: The step that ends at the events.
-            moment: What the events have made of the state.
+            moment: The state after the events.
             y: The same, in the variables of the method.
             given: Whether one of them came at a given time.
             over: Whether one of them ends the solve.
@@ -346,12 +347,12 @@ class WithEvents(AbstractWrappedStepper):
             return jnp.where(given, moment.t + beyond, moment.t), y, leaving(field, moment.t, moment.y, None)
         later = moment.t + beyond
         if base.traits.field_is_rate and not base.traits.transforms_state:
-            # a field that jumps where the state is, too, is to have jumped
+            # a field that jumps together with the state must also have jumped
             still = jax.lax.stop_gradient(jnp.where(moment.changed, jnp.zeros_like(beyond), beyond))
             y = advanced(y, jax.lax.stop_gradient(moment.rate), still)
         rate = base.coordinates.rate(field.base, later, y)
         away = leaving(field, moment.t, moment.y, self._shown(field, rate))
-        # no step is left that would end at the time which the solve ends at, and not at that of the event
+        # no later step would end at the end time of the solve instead of the time of the event
         last = (clock.direction * (clock.t1 - moment.t) <= 4 * clock.resolution) & ~over
         left = jnp.where(last, derivatives_alone(clock.t1 - later), jnp.zeros_like(later))
         return later + left, advanced(y, rate, left), away
@@ -375,12 +376,12 @@ class WithEvents(AbstractWrappedStepper):
 
         Args:
             field: The vector field with its events.
-            moment: Where the first of them happens, or the solve starts.
+            moment: The time of the first of them, or of the start of the solve.
             times: When each happens by itself.
-            lands: Which happen.
-            grazes: Which conditions only graze zero.
-            detection: What was known.
-            found: What a step finds of events; None at the start.
+            lands: The events that fire.
+            grazes: The conditions that only graze zero.
+            detection: The earlier data.
+            found: The events found in a step; None at the start.
         """
         every_row = self._in_order([jnp.zeros_like(moment.t) for _ in field.booleans], detection.rows)
         booleans = self._in_order(field.booleans, [False for _ in detection.rows])
@@ -455,7 +456,7 @@ class WithEvents(AbstractWrappedStepper):
         return result.y, SystemState(result.memory, due, code), result.any, result.sides.astype(t.dtype)
 
     def _sides_of(self, own: Array | None, others: Sequence[Array]) -> tuple[Array, ...]:
-        """Returns the signs of all conditions, those of a system from the system itself."""
+        """Returns the signs of all conditions; a system of events provides its own."""
         if own is None:
             return tuple(others)
         signs = iter(own[i] for i in range(own.shape[0]))
@@ -524,7 +525,7 @@ class _Moment(NamedTuple):
 
 
 class _Completed(NamedTuple):
-    """What a step with its events is: of a `Step` what they change."""
+    """The changes of events to a `Step`."""
 
     y1: EventState
     memory: PyTree
@@ -533,7 +534,7 @@ class _Completed(NamedTuple):
 
 
 def _without_events(y: EventState, step: Step) -> Step:
-    """Returns a step of the method of the state alone as one of a loop that looks for events."""
+    """Returns a step of the method for the state as a step of a loop that locates events."""
     return step._replace(
         y1=EventState(ShiftedState(step.y1, y.saved.shift), y.rest),
         dense=(step.y1, step.dense),

@@ -1,4 +1,4 @@
-"""What every loop offers to the adjoints: to run members to their end, to record how, and to go back through that."""
+"""The interface of all loops for adjoints: run members to their end, record the run, and go back through it."""
 
 import abc
 from typing import Any, ClassVar, NamedTuple
@@ -36,7 +36,7 @@ class AbstractLoop(eqx.Module):
         lanes: The engine: many lanes, or one member.
         fixed: The fixed steps that the loop takes, where their number is known; None elsewhere.
         max_steps: The limit on the attempted steps of a member.
-        impl: What runs many members: XLA, or the kernel that was asked for.
+        impl: The backend for many members: XLA, or the kernel that was asked for.
         transposable: Whether JAX's own reverse mode goes through `forward`.
         by_stencil_kernel: Whether a stencil kernel takes the steps, which JAX has to see as it is.
 
@@ -83,7 +83,7 @@ class AbstractLoop(eqx.Module):
 
         Args:
             y0: The initial states, lane values.
-            operands: What the integration depends on, lane values, without saved times.
+            operands: The inputs of the integration, lane values, without saved times.
             saves: The saved times, or None for the end state.
         """
 
@@ -108,7 +108,7 @@ class AbstractLoop(eqx.Module):
         """Carries the cotangents of a result back to the initial state, the operands and the saved times.
 
         Args:
-            cotangent: Arrays with members last, like those of the result.
+            cotangent: Arrays with members last, like the result.
             residuals: From `forward_recorded`.
             common: From `forward_recorded`.
             operands: Lane values.
@@ -128,5 +128,5 @@ class AbstractLoop(eqx.Module):
         del y0, operands, saves, perturbed
 
     def forward_with_slopes(self, y0: PyTree, operands: Operands, saves: Saves) -> tuple[Result, PyTree]:
-        """Integrates every member to the end, and returns the saved states' derivatives by their times, too."""
+        """Integrates every member to the end, and also returns the time derivatives of the saved states."""
         raise NotImplementedError(f"{type(self).__name__} does not save states between steps")

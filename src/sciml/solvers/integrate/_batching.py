@@ -79,7 +79,7 @@ def pad_to_vector(count: int, itemsize: int) -> int:
 def pad_against_aliasing(count: int, itemsize: int) -> int:
     """Returns an aligned number of lanes at which hundreds of arrays over them, one behind the other, fit a cache.
 
-    Where their size is a multiple of a large power of two, the entries of one lane all fall on the same few lines.
+    If their size is a multiple of a large power of two, the entries of one lane all fall on the same few cache lines.
 
     Args:
         count: The number of members.
@@ -92,11 +92,11 @@ def pad_against_aliasing(count: int, itemsize: int) -> int:
 
 
 def repeated(tree: PyTree, flags: PyTree[bool], lanes: int) -> PyTree:
-    """Returns arrays over so many lanes: lanes without a member get what the last member has.
+    """Returns arrays over a number of lanes: lanes without a member get the values of the last member.
 
     Args:
         tree: Arrays.
-        flags: Which of them have lanes.
+        flags: The leaves that have lanes.
         lanes: How many to fill.
     """
 

@@ -49,7 +49,7 @@ class Buffers:
         scalars = on_mesh_of(next((x for x in leaves if typed_sharding(x) is not None), None), scalars)
         # XLA would make equal fillings once and copy them, one core at a time: twice the work and more
         unpacked = [x for x, p in zip(leaves, packed) if not p]
-        # truth values are false: what was never written is no accepted step
+        # booleans are false: an unwritten entry is not an accepted step
         fillings = [0 if x.dtype == jnp.bool_ else number for number, x in enumerate(unpacked)]
         arrays = [rows_like(count, x, number) for number, x in zip(fillings, unpacked)]
         return cls(scalars, arrays, (treedef, packed, tuple(x.dtype for x in leaves)))

@@ -1,7 +1,7 @@
 """An integration over lanes with the columns of its derivatives, where a step and all of them are a short program.
 
 JAX's forward mode of the loop makes passes over memory for each step, and as many again for its tangents. Here a step
-and its tangents along all columns are one function of a member, and so one pass over lanes, as a step alone is.
+and its tangents along all columns are one function of a member, and therefore one pass over lanes, like a single step.
 """
 
 import math
@@ -36,8 +36,8 @@ def columns_over_lanes(
     Args:
         lanes: The engine.
         loop: The loop of one member.
-        moving: What of its state depends on what is differentiated.
-        perturbed: Which leaves of `(y0, operands)` are differentiated, by each of their numbers.
+        moving: The parts of its state that depend on the differentiated values.
+        perturbed: The leaves of `(y0, operands)` that are differentiated, by each of their numbers.
         y0: The initial state, lane values.
         operands: Lane values.
 

@@ -28,7 +28,7 @@ def compacted_lanes(lanes: Lanes | Unbatched, operands: Operands) -> int:
 
     Args:
         lanes: The engine.
-        operands: Lane values. What is large and shared by all members, such as a network's weights, makes steps slow.
+        operands: Lane values. Large values shared by all members, such as the weights of a network, make steps slow.
     """
     table = choices().compaction
     if not isinstance(lanes, Lanes) or lanes.count is None or lanes.count < table.members_from:
@@ -46,7 +46,7 @@ def integrate_compacted(
 
     Args:
         stepping: The steps over all members.
-        width: The number of lanes, at least that of members that are left.
+        width: The number of lanes, at least the number of remaining members.
         iterations: The number of iterations so far.
         state: The integration of all members, lane values.
         operands: Lane values.

@@ -28,7 +28,7 @@ def backend_of(request: KernelRequest, stepper: Any, adjoint: Any, batching: str
     """Returns what a solve asks for: `XLA` where a kernel is neither asked for nor to be taken.
 
     Args:
-        request: What was asked for.
+        request: The arguments of `solve`.
         stepper: The method, or None where diffrax runs the solve.
         adjoint: How derivatives are computed.
         batching: How members share a loop.
@@ -66,8 +66,8 @@ def run_by_kernel(
     """Runs every member to the end, by a kernel or by XLA.
 
     Args:
-        impl: What is asked for, see `kernels.select`.
-        lanes: The engine; one member alone has no kernel.
+        impl: The requested backend, see `kernels.select`.
+        lanes: The engine; a single member has no kernel.
         member: Returns the loop of one member, whose result has the result's own form, less `executed`.
         by_xla: The same loop over lanes.
         y0: The initial state, lane values.
@@ -84,7 +84,7 @@ def run_by_kernel(
     if chosen.body is None:
         return promote(by_xla(y0, operands, saves))
 
-    # a kernel has no derivative: JAX takes that of the same loop by XLA
+    # a kernel has no derivative: JAX differentiates the same loop by XLA
     @jax.custom_jvp
     def solved(inputs, times):
         given = members._replace(inputs=inputs, targets=times)
@@ -111,10 +111,10 @@ def columns_by_kernel(
     """Returns how one kernel runs every member with its derivatives, or None where it does not.
 
     Args:
-        impl: What is asked for, see `kernels.select`.
+        impl: The requested backend, see `kernels.select`.
         lanes: The engine.
         loop: The loop of one member.
-        perturbed: Which leaves of `(y0, operands)` are differentiated, by each of their numbers.
+        perturbed: The leaves of `(y0, operands)` that are differentiated, by each of their numbers.
         y0: The initial state, lane values.
         operands: Lane values.
         saves: The saved times, or None.
@@ -149,7 +149,7 @@ def columns_by_kernel(
 
 
 def moving_part(state: State) -> PyTree:
-    """What of an integration depends on what is differentiated; step sizes are constant."""
+    """The parts of an integration that depend on the differentiated values; step sizes are constant."""
     dense = None if state.dense is None else (state.dense.y0, state.dense.stages)
     return state.checkpoint.y, state.memory, dense
 
@@ -159,7 +159,7 @@ def _of_steps(carry: Any) -> PyTree:
 
 
 def _members(lanes: Any, y0: PyTree, operands: Operands, saves: Any) -> Members:
-    """What members read, as arrays with members last."""
+    """The inputs of members, as arrays with members last."""
     whole = jax.tree.map(lambda v: stack(v, lanes.count), (y0, operands), is_leaf=is_value)
     flags = tuple(w.batched for w in jax.tree.leaves(whole, is_leaf=_is_whole))
     inputs = promote(jax.tree.map(lambda w: w.array, whole, is_leaf=_is_whole))
@@ -182,7 +182,7 @@ def until_done(integrator: Integrator, result: Callable[..., Any], saving: bool)
 
     Args:
         integrator: The integration.
-        result: What results are made by: states, status, time elapsed, counts of accepted and rejected steps, None.
+        result: The source of results: states, status, time elapsed, counts of accepted and rejected steps, None.
         saving: Whether states are saved at given times.
     """
 

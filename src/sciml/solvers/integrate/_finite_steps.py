@@ -1,4 +1,4 @@
-"""What becomes of a member that takes a known number of equal steps, after some of which it may not be finite."""
+"""The outcome of a member that takes a known number of equal steps, after some of which it may not be finite."""
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ def result_of_steps(y: PyTree, finite: Array, count: int, operands: Operands, ca
         y: The state after all of them.
         finite: After how many it was still finite.
         count: Their number.
-        operands: What the integration depends on.
+        operands: The inputs of the integration.
         cause: The status where one failed, given where steps after that count as not taken; None to count them all.
     """
     assert operands.dt is not None  # equal steps have their size

@@ -40,7 +40,8 @@ from ._shared_cotangents import has_shared_cotangents, pull_back
 from ._stencil_kernel import StencilSteps
 
 PAIR = 2
-"""So many steps of lanes are written out at a time, see `FixedLoop._unroll`; segments have none that is alone."""
+"""The number of steps of lanes that are written out at a time, see `FixedLoop._unroll`; segments have no single
+steps."""
 
 
 class _Carry(NamedTuple):
@@ -61,7 +62,7 @@ class FixedLoop(AbstractLoop):
         tail: Whether a shorter step follows, which ends at the end time.
         counts: How many states each level of the gradient keeps; with one level, all of them.
         stencil_steps: How a kernel takes the steps between two states that are kept; None where XLA takes them.
-        impl: What runs many members: XLA, or a kernel.
+        impl: The backend for many members: XLA, or a kernel.
     """
 
     integrator: Integrator
@@ -92,7 +93,7 @@ class FixedLoop(AbstractLoop):
     def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "FixedLoop":
         """Returns the loop over other lanes, with the fewest levels that fit the budget; see `AbstractLoop.over`.
 
-        Where none fit, it has those that keep the fewest states.
+        If none fit, it has the levels that keep the fewest states.
         """
         if budget.levels is not None:
             counts = _checkpoint_levels.split(self.count, budget.levels, multiple=PAIR)
@@ -137,8 +138,8 @@ class FixedLoop(AbstractLoop):
     ) -> tuple[Result, PyTree, Bool[Array, "..."]]:
         """Takes all steps and returns what `backward` needs: states, the steps' axis first, and the levels.
 
-        Which levels is the shape of a small array: the backward pass may run over another number of lanes, and would
-        choose other levels than those in which the states are kept.
+        The shape of a small array encodes the levels: the backward pass may run over another number of lanes, and would
+        choose other levels than the ones in which the states are kept.
         """
         # with one level every state is kept, and a kernel shows none between its first and its last step
         by_kernel = self.stencil_steps is not None and len(self.counts) > 1
@@ -449,7 +450,7 @@ class FixedLoop(AbstractLoop):
         return number < finite if saves else finite == self.count + self.tail
 
     def _unless_failed(self, bar, finite):
-        """Makes a failed member's cotangents zero, as those of its result are: its steps would make them NaN."""
+        """Sets a failed member's cotangents to zero, as in its result: its steps would make them NaN."""
         good = finite == self.count + self.tail
         return jax.tree.map(lambda x: jnp.where(good, x, jnp.zeros_like(x)), bar)
 

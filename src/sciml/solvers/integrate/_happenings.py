@@ -2,10 +2,10 @@
 
 Most steps have no event, but among thousands of lanes a few have one at any time. So all lanes take the step without
 events first, and leave those that may have one (`QuietSteps`). These are then taken by the whole method, some hundred
-at a time over as many lanes, and put back. The record of events is no part of either: what has happened is written into
-the rows of the lanes where it has.
+at a time over as many lanes, and put back. The record of events belongs to neither: events are written into the rows of
+the lanes where they occur.
 
-Which entries of a long vector of truth values hold, for gathering what belongs to them, some at a time.
+The true entries of a long boolean vector, for gathering the values that belong to them, some at a time.
 
 `jnp.nonzero` and `jnp.cumsum` take as long on a CPU as a step of all members: XLA adds up a window of sixteen numbers
 for each. So only the counts of short rows are added up, once, and within the row of an entry its place is counted.
@@ -54,7 +54,7 @@ class Holding(NamedTuple):
 
     @classmethod
     def of(cls, holds: Bool[Array, " entries"]) -> "Holding":
-        """Returns those of a vector."""
+        """Returns the true entries of a vector."""
         rows = jnp.pad(holds, (0, -holds.shape[0] % _ROW)).reshape(-1, _ROW)
         return cls(rows, jnp.cumsum(jnp.sum(rows, axis=1, dtype=jnp.int32), dtype=jnp.int32))
 
@@ -97,7 +97,7 @@ class QuietSteps(AbstractWrappedStepper):
 
     @property
     def hooks(self) -> Hooks:
-        """What is known of events after a step without any."""
+        """The data of events after a step without any."""
         return super().hooks._replace(completed=self.completed)
 
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
@@ -126,9 +126,9 @@ def without_record(state: State) -> tuple[State, EventRecord | None]:
 
 
 def joined_record(state: State, record: EventRecord | None) -> State:
-    """Returns a loop's state with a record of events, and in what a later solve goes on from, too.
+    """Returns a loop's state with a record of events, also in the part that a later solve resumes from.
 
-    What that has not yet come to stands beyond the number of events that it counts.
+    Entries that are not reached yet are beyond the number of events that it counts.
     """
     if not isinstance(state.checkpoint.y, EventState):
         return state
@@ -220,7 +220,7 @@ def attempt_gathered(
 def _land(
     integrator: Integrator, few: Lanes, state: State, operands: Operands, target: PyTree, recorded: bool
 ) -> tuple[State, StepRecord | None, tuple[Happening, ...]]:
-    """Tries a step of some members, and those of them again that have passed over an event.
+    """Tries a step of some members, and repeats it for the members that have passed over an event.
 
     Args:
         integrator: How one member is advanced.

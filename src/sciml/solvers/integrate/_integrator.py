@@ -36,19 +36,19 @@ from ._saved_rows import SavedRows
 
 
 class Operands(NamedTuple):
-    """What an integration depends on and may be differentiated by, beside the initial state.
+    """The differentiable inputs of an integration, in addition to the initial state.
 
     Attributes:
         field: The vector field's operands.
         t0: The start time.
         span: The time from start to end, positive.
-        saves: The saved times as elapsed times, of shape `(saves,)`, or None for the end alone.
+        saves: The saved times as elapsed times, of shape `(saves,)`, or None for the end only.
         direction: 1 forwards in time, -1 backwards.
         tolerances: Relative and absolute tolerance; None with fixed steps.
         dt: The first or the fixed step size, positive; None to choose the first step.
         max_steps: The limit on attempted steps.
-        resume: What to go on from in place of the start, or None.
-        rows: What each of a known number of steps saves, where that is known, too; else None.
+        resume: The state to resume from instead of the start, or None.
+        rows: The rows that each of a known number of steps saves, if these are also known; otherwise None.
     """
 
     field: list[Array]
@@ -70,7 +70,7 @@ class Dense(NamedTuple):
         elapsed: The time at its start.
         h: Its length, positive.
         y0: The state at its start.
-        stages: What the stepper's `interpolate` needs.
+        stages: The data for the stepper's `interpolate`.
     """
 
     elapsed: Array
@@ -84,7 +84,7 @@ class Checkpoint(NamedTuple):
 
     Attributes:
         elapsed: The time since t0.
-        compensation: What rounding has taken from it (Kahan's compensation).
+        compensation: Its rounding error (Kahan's compensation).
         h: The size of the step to try next.
         errors: The scaled errors of the last accepted steps.
         y: The state.
@@ -100,11 +100,11 @@ class Checkpoint(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """What a later solve goes on from, as if this one had not ended.
+    """The start of a later solve, as if this one had not ended.
 
     Attributes:
         checkpoint: The state before the first step that the end has cut short; None where steps are only repeated.
-        memory: What that step reuses of the one before.
+        memory: The values that this step reuses from the one before.
         frozen: Whether there was such a step.
         passed: Whether a step from there was accepted.
     """
@@ -126,7 +126,7 @@ class Restart(NamedTuple):
             cut: Whether the end has cut the step short.
             accepted: Whether it was accepted.
             checkpoint: The state after it.
-            memory: What the next step reuses of it.
+            memory: The values that the next step reuses from it.
         """
         frozen = self.frozen | cut
         begins = frozen & ~self.passed & accepted
@@ -141,12 +141,12 @@ class State(NamedTuple):
     """The carry of an integration.
 
     Attributes:
-        checkpoint: Where it is.
-        memory: What the next step reuses of the last one.
+        checkpoint: The current state.
+        memory: The values that the next step reuses from the last one.
         dense: The last accepted step, where states are saved within steps.
         accepted: The number of accepted steps.
         rejected: The number of rejected steps.
-        kept: What a later solve goes on from, where that is asked for.
+        kept: The start of a later solve, if requested.
     """
 
     checkpoint: Checkpoint
@@ -158,7 +158,7 @@ class State(NamedTuple):
 
 
 class StepRecord(NamedTuple):
-    """What an attempted step did, enough to repeat it.
+    """The record of an attempted step, enough to repeat it.
 
     Attributes:
         elapsed: The time since t0 at its start.
@@ -182,7 +182,7 @@ class _Trial(NamedTuple):
         field: The vector field.
         time: The time at its start.
         h: The length, positive.
-        whole: What it would be without an event at a given time.
+        whole: The length without an event at a given time.
         cut: Whether a fixed step only ends one that an event has cut; None where none is.
         stops: Whether events may cut it at given times.
         end: The time since t0 at which steps end: the span, or the next saved time.
@@ -200,7 +200,7 @@ class _Trial(NamedTuple):
 
 
 class _Verdict(NamedTuple):
-    """What becomes of a step.
+    """The outcome of a step.
 
     Attributes:
         good: Whether it is good enough.
@@ -287,7 +287,7 @@ class Integrator(eqx.Module):
         assert found.checkpoint is not None  # see `Resume`
         checkpoint = found.checkpoint._replace(y=y0)
         time = self.time(self.elapsed(checkpoint.elapsed, y0, operands), operands)
-        # no derivative was handed out by it: it has those of what is made of the state
+        # it did not return derivatives: they are the derivatives of the results of the state
         memory = jax.tree.map(_moving_like, found.memory, self.stepper.init(self.bound(operands), time, y0))
         if self.control is None:
             assert operands.dt is not None  # fixed steps have their size
@@ -328,7 +328,7 @@ class Integrator(eqx.Module):
         """
         active = self.pending(state, target)
         elapsed, compensation, _, _, y, _ = state.checkpoint
-        # where events have moved the time, `here` has the derivatives of that; `elapsed` alone is constant to them
+        # if events have moved the time, `here` has the derivatives of that; only `elapsed` is constant to them
         here = self.elapsed(elapsed, y, operands)
         field, time = self.bound(operands), self.time(here, operands)
         trial = self._trial(state, operands, target, field, time, here)
@@ -372,7 +372,7 @@ class Integrator(eqx.Module):
         """Returns what becomes of a step of given length: one that is not finite ends the integration."""
         if step.again is not None:  # what happens at the end of the step may have made it infinite
             good = good & self.collective.finite(saved_part(step.y1))
-        # a step that is to be taken again, up to an event, is no failure
+        # a step that is repeated up to an event is not a failure
         accepted = active & good if step.again is None else active & good & ~step.again
         cause = cause_of(jnp.asarray(int(Status.nonfinite), jnp.int8), step)
         status = jnp.where(active & ~good, cause, state.checkpoint.status)
@@ -409,7 +409,7 @@ class Integrator(eqx.Module):
             smallest = jnp.maximum(smallest, self.control.dtmin)
         cause = jnp.where(jnp.isfinite(error), int(Status.step_too_small), int(Status.nonfinite))
         cause = cause_of(cause.astype(jnp.int8), step)
-        # a length of NaN, for which a shorter one is as bad, ends it, too
+        # a length of NaN, for which a shorter one is no better, also ends it
         retried = (next_h >= smallest) & self._shorter(trial.field, trial.time, next_h, trial.h)
         status = jnp.where(active & ~good & ~retried, cause, status)
         return _Verdict(good, accepted, next_h, errors, status)
@@ -475,7 +475,7 @@ class Integrator(eqx.Module):
         Args:
             step: The step.
             y: The state at its start.
-            operands: What the integration depends on.
+            operands: The inputs of the integration.
 
         Raises:
             TypeError: If the method estimates none.
@@ -487,7 +487,7 @@ class Integrator(eqx.Module):
             )
         if step.measured is None:
             return scaled_error(step.error, y, step.y1, operands.tolerances, self.collective.norm)
-        # the loop runs in modes, and tolerances are those of the state
+        # the loop runs in modes, and tolerances belong to the state
         measured, there = step.measured
         return scaled_error(measured, there, there, operands.tolerances, self.collective.norm)
 
@@ -532,7 +532,7 @@ def up_to(end: Array, elapsed: Array, compensation: Array, h: Array, span: Array
     Args:
         end: The elapsed time not to go beyond.
         elapsed: The elapsed time at the start of the step.
-        compensation: What rounding has taken from it.
+        compensation: Its rounding error.
         h: The length that the controller chose.
         span: The elapsed time of the end of the solve, for the size of rounding errors.
     """

@@ -20,7 +20,7 @@ class StepPolynomial(NamedTuple):
 
     Attributes:
         matrix: $M$.
-        by_length: Which of the $x_j$ are multiplied by the length of the step.
+        by_length: The $x_j$ that are multiplied by the length of the step.
     """
 
     matrix: tuple[tuple[float, ...], ...]
@@ -46,7 +46,7 @@ class StepPolynomial(NamedTuple):
 
 
 def interpolation_of(stepper: AbstractStepper) -> StepPolynomial | None:
-    """Returns the interpolation of a method, or None where it is none of these."""
+    """Returns the interpolation of a method, or None if it has none of these forms."""
     if not stepper.traits.elementwise_dense:
         return None
     try:

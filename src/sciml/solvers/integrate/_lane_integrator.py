@@ -56,7 +56,7 @@ def with_own_time(
         y: The saved state.
         checkpoint: The end of the last step.
         dense: The last step.
-        operands: What the integration depends on.
+        operands: The inputs of the integration.
         target: The elapsed time of the saved state.
     """
     if not knows_rate(integrator):
@@ -227,7 +227,7 @@ class LaneIntegrator(eqx.Module):
         return self.lanes.leave(self.lanes.call(slope, state.checkpoint, state.dense, operands, target))
 
     def result(self, state: State, ys: PyTree[Array], iterations: Int[Array, ""]) -> Result:
-        """Returns the result of an integration that has ended, after so many iterations of the loop."""
+        """Returns the result of an integration that has ended, after a number of iterations of the loop."""
         checkpoint = state.checkpoint
         status, *numbers = self.lanes.leave((checkpoint.status, checkpoint.elapsed, state.accepted, state.rejected))
         executed = jnp.broadcast_to(iterations, status.shape)

@@ -1,10 +1,10 @@
-"""The steps of a loop from last to first, of which it has recorded the last ones alone.
+"""The steps of a loop from last to first, of which only the last ones are recorded.
 
-Where a loop took more steps than are recorded, the backward pass begins by running it again and keeps evenly spread
-checkpoints; it gets the steps between two of these by running that segment once more. Rounding may lead to other
-steps than in the first run: in float32 the estimate of an error is known to a few digits only. So nothing of the
-first run is used but its start, and the two other runs are iterations of one loop, which XLA compiles once and which
-therefore chooses the same steps.
+If a loop took more steps than are recorded, the backward pass begins by running it again and stores evenly spread
+checkpoints; it gets the steps between two of these by running that segment once more. Rounding may lead to other steps
+than in the first run: in float32 the estimate of an error is known to a few digits only. So nothing of the first run is
+used but its start, and the two other runs are iterations of one loop, which XLA compiles once and which therefore
+chooses the same steps.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from ._result import Saves
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class StepRecords:
-    """The records of the last iterations: that of iteration `n` in row `n` modulo their number.
+    """The records of the last iterations: iteration `n` is in row `n` modulo their number.
 
     Attributes:
         rows: The rows.
@@ -57,7 +57,7 @@ class StepRecords:
 
 
 class Residuals(NamedTuple):
-    """What the backward pass needs of every member, lanes last on every array.
+    """The inputs of the backward pass for every member, lanes last on every array.
 
     Attributes:
         step_records: The records of the last iterations.
@@ -71,7 +71,7 @@ class Residuals(NamedTuple):
 
 
 class LoopCounts(NamedTuple):
-    """What the backward pass needs to know of the loop itself.
+    """The inputs of the backward pass from the loop itself.
 
     Attributes:
         iterations: The number of iterations of the loop.
@@ -154,7 +154,7 @@ class Recomputation(NamedTuple):
 
 
 class BackwardState(NamedTuple):
-    """What the backward pass carries.
+    """The carry of the backward pass.
 
     Attributes:
         number: The number of iterations still to go back through.
@@ -163,7 +163,7 @@ class BackwardState(NamedTuple):
         first: The first iteration whose record is at hand.
         recomputing: Whether the loop is still being run again.
         at: How many iterations of that run are done.
-        state: Where that run is.
+        state: The current state of that run.
         checkpoints: A record of where it has been.
     """
 
@@ -189,7 +189,7 @@ def backward_pass(
 
     Args:
         recomputation: Runs the loop again.
-        residuals: What it recorded.
+        residuals: Its record.
         counts: Its counts, or larger ones: what was not recorded counts as no step.
         y0: Its initial state, a lane value.
         bar: The cotangents after its last iteration.

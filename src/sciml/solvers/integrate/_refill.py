@@ -1,10 +1,9 @@
 """A loop over fewer lanes than members: a lane whose member is done takes up the next one.
 
-In lockstep a loop runs until its slowest member is done. Where a few members take a hundred times
-as many steps as the others, nearly all that it does is waiting. Here the lanes stay busy until the last
-members are being worked on. A member's own steps are the same. Results are written by the number of
-the member into arrays that the loop carries, so this loop records nothing for a gradient: where one
-is asked for, the members run in lockstep.
+In lockstep a loop runs until its slowest member is done. If a few members take a hundred times more steps than the
+others, the loop mostly waits for them. Here the lanes stay busy until the last members are being worked on. A member's
+own steps are the same. Results are written by the number of the member into arrays that the loop carries, so this loop
+records nothing for a gradient: where one is asked for, the members run in lockstep.
 """
 
 import math
@@ -31,7 +30,7 @@ from ._while_loop import AdaptiveLoop
 
 
 class _Carry(NamedTuple):
-    """What the loop carries.
+    """The carry of the loop.
 
     Attributes:
         steps: The number of steps that every lane has executed.
@@ -62,7 +61,7 @@ class RefillLoop(AbstractLoop):
     """An integration of many members over fewer lanes.
 
     Attributes:
-        loop: The same integration in lockstep, which runs one member alone and what is differentiated.
+        loop: The same integration in lockstep, for single members and for differentiation.
         width: The number of lanes.
         expensive: Whether steps cost more than the loop around them.
     """
@@ -93,7 +92,7 @@ class RefillLoop(AbstractLoop):
 
     @property
     def impl(self) -> KernelRequest:
-        """What runs the lockstep loop."""
+        """The runner of the lockstep loop."""
         return self.loop.impl
 
     @property
@@ -287,12 +286,12 @@ def _next_save(queue: _Queue, passed: Array) -> Array:
 
 
 def _working(stepping: LaneIntegrator, carry: _Carry) -> Array:
-    """Which lanes have yet to reach the time at which they wait."""
+    """The lanes that have yet to reach the time at which they wait."""
     return stepping.pending(carry.state, carry.target)
 
 
 def _due(stepping: LaneIntegrator, queue: _Queue, carry: _Carry) -> Array:
-    """Which lanes have reached a saved time that is yet to be saved."""
+    """The lanes at a saved time that is yet to be saved."""
     assert queue.saves is not None
     reached = stepping.lanes.call(
         lambda checkpoint, target: target <= checkpoint.elapsed, carry.state.checkpoint, carry.target
@@ -301,13 +300,13 @@ def _due(stepping: LaneIntegrator, queue: _Queue, carry: _Carry) -> Array:
 
 
 def _done(stepping: LaneIntegrator, queue: _Queue, carry: _Carry) -> Array:
-    """Which lanes have a member that needs nothing more."""
+    """The lanes whose member needs nothing more."""
     done = ~_working(stepping, carry) & (carry.member < queue.members)
     return done if queue.saves is None else done & ~_due(stepping, queue, carry)
 
 
 def _write(stepping: LaneIntegrator, queue: _Queue, carry: _Carry, done: Array) -> Result:
-    """Returns the results with those of the lanes that are done."""
+    """Returns the results together with the results of the finished lanes."""
     target = jnp.where(done, carry.member, queue.members)  # the others write into the bin
     ys = stepping.end(carry.state, carry.inputs[1]) if queue.saves is None else None
     found = stepping.result(carry.state, ys, carry.steps)._replace(executed=carry.steps - carry.since)

@@ -1,4 +1,4 @@
-"""What the loops have in common: the times that they save at, and what they return."""
+"""The common part of the loops: the times that they save at, and their results."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from jaxtyping import Array, PyTree
 
 
 class Result(NamedTuple):
-    """What an integration returns, arrays with members last.
+    """The result of an integration, arrays with members last.
 
     Attributes:
         ys: The state at the saved times, time first, or the end state.
@@ -15,11 +15,12 @@ class Result(NamedTuple):
         accepted: The number of accepted steps.
         rejected: The number of rejected steps.
         executed: The number of steps that the member's lane executed, waiting for other members included.
-        step_times: Where its accepted steps begin, and the last one ends, as elapsed times, where that is asked for;
-            the end is repeated where there were fewer than there is space for.
-        kept: What a later solve goes on from, where that is asked for.
-        stiff: One where steps came to their limit at that of stability, else zero; None where nobody asks. It is no
-            status before the solve returns: else a gradient, which reads the status, would compute it.
+        step_times: The starts of its accepted steps and the end of the last one, as elapsed times, if requested; the
+            end is repeated to fill the space.
+        kept: The start of a later solve, if requested.
+        stiff: One if steps reached their limit while stability limited them, otherwise zero; None if not requested. It
+            becomes a status only when the solve returns: otherwise a gradient, which reads the status, would compute
+            it.
     """
 
     ys: PyTree
@@ -59,7 +60,7 @@ class KeptCotangent(NamedTuple):
 
 
 class Cotangents(NamedTuple):
-    """The cotangents of a `Result`, of which states alone have any; arrays with members last.
+    """The cotangents of a `Result`, of which only states have any; arrays with members last.
 
     Attributes:
         ys: Of the states at saved times, or of the end state.

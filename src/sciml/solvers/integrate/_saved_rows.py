@@ -1,9 +1,9 @@
 """States at known times within steps whose number is known: every step writes as many rows as any of them has times.
 
-The times are sorted, so the rows of a step begin where those of the step before end. A step with fewer times than
+The times are sorted, so the rows of a step begin after the rows of the step before. A step with fewer times than
 another writes rows too many, over which the next ones write theirs. So there is one loop over the steps, and none over
 saved times around it. A state is a weighted sum of the states at the ends of a step and of its stages, and all weights
-are computed beforehand; those of a row that is not the step's own are zero, and with them what it adds to a gradient.
+are computed beforehand; the weights of rows of other steps are zero, and so is their contribution to a gradient.
 """
 
 from typing import Any, NamedTuple
@@ -19,18 +19,18 @@ from ._checkpoint_buffers import Buffers
 from ._interpolation import StepPolynomial
 
 _ROUNDINGS = 4
-"""By so many roundings a time may be beside the end of a step and is at that end."""
+"""A time within this number of roundings of the end of a step counts as that end."""
 
 
 class SavedRows(NamedTuple):
-    """Which rows of the saved states each step writes, and from what.
+    """The rows of the saved states that each step writes, and their weights.
 
     Attributes:
         step: The number of the step that each saved time lies in; -1 at the start.
         first: The first row of each step.
         weights: For the states at the ends of a step and each of its stages the weights in all rows of all steps, the
-            length of the step included. They are arrays of their own, since XLA runs a loop of a few numbers on one
-            thread alone where none is of more than 512 bytes.
+            length of the step included. They are separate arrays, because XLA runs a loop of a few numbers on a single
+            thread if none is of more than 512 bytes.
     """
 
     step: Int[Array, " times"]
@@ -127,7 +127,7 @@ class RowWriter(NamedTuple):
         """Returns the states at all saved times, members last; NaN after a step that was not finite.
 
         Args:
-            saved: What all steps have written.
+            saved: The rows written by all steps.
             y0: The initial state, members last.
             finite: After how many steps each member was still finite.
         """
@@ -147,7 +147,7 @@ class RowWriter(NamedTuple):
         return jax.tree.map(of_leaf, found, y0)
 
     def cotangents(self, ys_bar: PyTree[Array]) -> tuple[Buffers, PyTree[Array]]:
-        """Returns the cotangents of all rows, and that of the initial state by the times at the start, members last."""
+        """Returns the cotangents of all rows, and of the initial state from the times at the start, members last."""
         padded = jax.tree.map(lambda c: jnp.pad(c, [(0, self.most)] + [(0, 0)] * (c.ndim - 1)), ys_bar)
         lanes, many = self.lanes, self.lanes.count is not None
         # in the form that steps take, which would else be made of every row

@@ -1,9 +1,9 @@
 """States at saved times within steps, all of them in every step: so that no member waits for others at a saved time.
 
-Members of an ensemble that stop at each saved time for the slowest of them take a step more for each. Where a step is
-far more work than an interpolation, as with a network, all lanes run free instead: after each step every saved time
-is looked at, and those within the step of a lane get that lane's state. The interpolation is a sum of the states at
-the ends and the stages, with weights that are polynomials in the place within the step alone; its transpose is a sum
+Members of an ensemble that stop at each saved time for the slowest of them take a step more for each. If a step is much
+more expensive than an interpolation, as with a network, all lanes run freely instead: after each step every saved time
+is checked, and the times within the step of a lane get that lane's state. The interpolation is a sum of the states at
+the ends and the stages, with weights that are polynomials in the place within the step only; its transpose is a sum
 over saved times for each power.
 """
 
@@ -70,7 +70,7 @@ class SavedStates(NamedTuple):
         return times if self.stepping.lanes.count is None or self.saves.batched else times[:, None]
 
     def blank(self, y0: PyTree) -> PyTree[Array]:
-        """Returns the initial state at times that are no later than the start, and else NaN; `y0` is a lane value."""
+        """Returns the initial state at times not later than the start, otherwise NaN; `y0` is a lane value."""
         at_start = self.times <= 0
 
         def of_leaf(y: Array) -> Array:
@@ -103,7 +103,7 @@ class SavedStates(NamedTuple):
         Args:
             cotangent: The cotangents of all saved states.
             step_record: The step.
-            end: Where the step after it begins.
+            end: The start of the step after it.
 
         Returns:
             The cotangents of the state at its end, and of the step's polynomial, lane values.
@@ -145,7 +145,7 @@ class SavedStates(NamedTuple):
         return jnp.full(span.shape, self.saves.times.shape[0], jnp.int32)
 
     def side_by_side(self, tree: PyTree[Array]) -> PyTree[Array]:
-        """Returns arrays, saved times first, with the times of a number beside one another, of which lanes take any.
+        """Returns arrays, saved times first, with the times of a number side by side, of which lanes read any.
 
         It is for loops that take them, which would else put all of it in this order in each iteration.
         """

@@ -46,16 +46,16 @@ def pull_back(
     Args:
         lanes: The engine.
         step: `step(y, diff, *rest)` of one member.
-        taken: Which lanes took the step.
+        taken: The lanes that took the step.
         bar: The cotangents of its result, lane values in a loop's carry.
         y: The states before the step, lane values in a loop's carry.
         diff: The operands that are differentiated, lane values.
-        rest: What else the step takes, lane values.
+        rest: The other inputs of the step, lane values.
 
     Returns:
-        The cotangents of `y`, zero where the step was not taken, and those of `diff`, in the same form as `diff`.
+        The cotangents of `y`, zero if the step was not taken, and the cotangents of `diff`, in the same form as `diff`.
     """
-    # lanes that took no step run that of one that did: zero times what is infinite would be NaN
+    # lanes that took no step run the step of one that did: zero times infinity would be NaN
     some = jnp.argmax(taken)[None]
     y, own, rest = lanes.where(taken, (y, diff, rest), lambda x: jnp.take(x, some, axis=-1))
     engine = dataclasses.replace(lanes, reverse=True)

@@ -32,7 +32,7 @@ class StencilSteps(NamedTuple):
         stepper: The method.
         parameters: How many of the vector field's operands are the model's parameters.
         rebuild: Returns model and args from these.
-        impl: What `evolve` is asked for.
+        impl: The backend given to `evolve`.
     """
 
     stepper: AbstractStepper
@@ -67,7 +67,7 @@ class StencilSteps(NamedTuple):
 
 
 def backend_of(model: Any, request: KernelRequest) -> KernelRequest | None:
-    """Returns what a model asks for; None where no kernel is asked for or it is no stencil."""
+    """Returns the request of a model; None if no kernel is requested or it is not a stencil."""
     if not callable(getattr(model, "stencil", None)) or request == XLA:
         return None
     return None if request.impl == "auto" and default_platform() not in KERNEL_OF else request

@@ -1,11 +1,11 @@
 r"""One step of an explicit method on a stencil, as an update of several stages.
 
-A stage of a Runge-Kutta method reads the neighbours of one point in time only, that of the stage before. So every stage
-is a function of its own: it makes the slope at each cell from the neighbours of the stage's state $Y_i$, then the
-state $Y_{i+1}$ of the next stage, and keeps beside it what later ones need of the cell itself. That is either $y$
-and the slopes so far, or what they add up to in each of the later states, $y + h \sum_{j \le i} a_{mj} k_j$ for
-$m > i + 1$, whichever is less: three arrays for the classical method of order four, four for Tsit5 where there are
-six slopes. Ghost cells are computed for each $Y_i$ by its boundary conditions.
+A stage of a Runge-Kutta method reads the neighbours of one point in time only, the stage before. So every stage is a
+separate function: it computes the slope at each cell from the neighbours of the stage's state $Y_i$, then the state
+$Y_{i+1}$ of the next stage, and keeps the values that later stages need of the cell itself. That is either $y$ and the
+slopes so far, or what they add up to in each of the later states, $y + h \sum_{j \le i} a_{mj} k_j$ for $m > i + 1$,
+whichever is less: three arrays for the classical method of order four, four for Tsit5 where there are six slopes. Ghost
+cells are computed for each $Y_i$ by its boundary conditions.
 
 Velocity Verlet is, but for half a kick before the first step and after the last, a kick and a drift: one function.
 """
@@ -27,7 +27,7 @@ _Row = tuple[float, ...]
 
 
 def update_of(stepper: AbstractStepper, rates: StencilRates) -> StencilUpdate:
-    """Returns the update of one step; its parameters are the pair of the step's length and those of the rates.
+    """Returns the update of one step; its parameters are the step's length and the parameters of the rates.
 
     Raises:
         NotForKernelsError: If the method is not one whose steps are such updates.
@@ -63,15 +63,15 @@ def _runge_kutta(rows: tuple[_Row, ...], weights: _Row, rates: StencilRates) -> 
         return goals[goal][stage] if stage < len(goals[goal]) else 0.0
 
     def wanted(done: int) -> list[int]:
-        """The slopes, of those done, that later states are made of, beside the next one."""
+        """The computed slopes that later states need, in addition to the next one."""
         return [j for j in range(done) if any(weight(m, j) for m in range(done + 1, stages + 1))]
 
     def as_sums(done: int) -> bool:
-        """Whether after so many stages sums are kept in place of slopes, and from then on."""
+        """Whether sums are kept instead of slopes after a number of stages, and from then on."""
         return any(0 < n and stages - n <= 1 + len(wanted(n)) for n in range(done + 1))
 
     def count(done: int) -> int:
-        """How many arrays are kept after so many stages, with the state of the next one."""
+        """The number of arrays kept after a number of stages, with the state of the next one."""
         kept = stages - done if as_sums(done) else 1 + len(wanted(done))
         return 1 if done in (0, stages) else 1 + kept
 
@@ -86,7 +86,7 @@ def _runge_kutta(rows: tuple[_Row, ...], weights: _Row, rates: StencilRates) -> 
             return [arrays[f][n] if n < len(arrays[f]) else like * 0 for n in range(slots) for f in range(len(arrays))]
 
         def advanced(name: str, nb: Callable[..., Array], h: Array, k: Array) -> list[Array]:
-            """A field's arrays after the stage: the state of the next one, and what is kept beside it."""
+            """A field's arrays after the stage: the state of the next one, and the other kept values."""
 
             def sums(goal: int) -> Array:
                 """The state of a later stage, as far as it is known."""

@@ -22,7 +22,7 @@ class Bars(NamedTuple):
     Attributes:
         y: Of the state, lane values.
         dense: Of what gives the states within the step that those saved next lie in, lane values; None without any.
-            These are the coefficients of its polynomial, or start and stages where it is none.
+            These are the coefficients of its polynomial, or start and stages if it is not a polynomial.
         diff: Of the differentiated operands: lane values, or one for all members of what they share.
     """
 
@@ -39,7 +39,7 @@ class StepVjp(NamedTuple):
         diff: The operands that are differentiated, lane values.
         constant: The other operands.
         shared: Whether what members share has one cotangent for all of them.
-        polynomial: The interpolation within a step; None where it is no polynomial. It has fewer coefficients than
+        polynomial: The interpolation within a step; None if it is not a polynomial. It has fewer coefficients than
             steps have stages, and a saved state adds to their cotangents a power of its place each.
     """
 
@@ -172,7 +172,7 @@ class StepVjp(NamedTuple):
 
 
 def _apart(y_bar: PyTree) -> tuple[PyTree, EventRecord | None]:
-    """Returns the cotangent of a state without that of the record of events, and that."""
+    """Returns the cotangent of a state without the record of events, and the cotangent of that record."""
     return with_record(y_bar, None), y_bar.rest.record if isinstance(y_bar, EventState) else None
 
 

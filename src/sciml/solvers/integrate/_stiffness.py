@@ -1,7 +1,7 @@
 r"""Whether members that came to the limit of steps took these as long as their method is stable for.
 
-Nothing is asked of a loop's steps, which would cost each of them something. Where members have stopped, and there
-alone, some products with the Jacobian $J$ at the state that they came to, by differences, show its largest eigenvalue,
+Nothing is asked of a loop's steps, which would cost each of them something. Only for members that have stopped, some
+products with the Jacobian $J$ at their final state, by finite differences, show its largest eigenvalue,
 
 $$\rho \approx \left( \frac{|J^{2k} v|}{|J^k v|} \right)^{1 / k},$$
 
@@ -24,7 +24,7 @@ from ._integrator import Checkpoint, Integrator, Operands, State
 from ._lane_integrator import LaneIntegrator
 
 _HALF = 8
-"""So many products come before those that count, and as many count."""
+"""The number of products before the ones that count, and the number of those."""
 
 _NEAR = 0.6
 """From this part of a method's stability on: steps that stability limits grow beyond it, fail, and are shortened."""
@@ -39,11 +39,11 @@ def limit_of(integrator: Integrator) -> float | None:
 
 
 def stiffness(stepping: LaneIntegrator, state: State, operands: Operands) -> Int[Array, "*members"]:
-    """Returns where steps came to their limit at that of stability: one there, else zero.
+    """Returns one if steps reached their limit while stability limited them, otherwise zero.
 
     Args:
         stepping: The steps over lanes, of a method with a limit, see `limit_of`.
-        state: Where a loop has ended, lane values.
+        state: The final state of the loop, lane values.
         operands: Lane values.
     """
     integrator, lanes, limit = stepping.integrator, stepping.lanes, limit_of(stepping.integrator)
@@ -86,7 +86,7 @@ def _product(
 ) -> tuple[PyTree, Array]:
     """Returns the Jacobian times a direction, scaled to one, and the logarithm of what the products have grown by."""
     field, time = integrator.bound(operands), integrator.time(here.elapsed, operands)
-    # a difference, since a field may have no forward mode, as with a rule of reverse mode alone or a call of the host
+    # a difference, since a field may have no forward mode, for example with a custom reverse-mode rule or a host call
     here_size = _norm(here.y)
     step = jnp.sqrt(jnp.finfo(here_size.dtype).eps) * jnp.where(here_size > 0, here_size, jnp.ones_like(here_size))
     moved = jax.tree.map(lambda y, v: y + step.astype(y.dtype) * v, here.y, direction)

@@ -53,7 +53,7 @@ class AdaptiveLoop(AbstractLoop):
         slopes: Whether saved times are differentiated.
         slots: The records of how many of the last steps are kept for the backward pass, a power of two.
         fixed: The fixed steps that it takes, where it has no error control and their number is known.
-        impl: What runs many members: "xla", or the kernel that was asked for.
+        impl: The backend for many members: "xla", or the requested kernel.
     """
 
     integrator: Integrator
@@ -66,7 +66,7 @@ class AdaptiveLoop(AbstractLoop):
 
     @property
     def stepping(self) -> LaneIntegrator:
-        """What the loop does to the lanes."""
+        """The transformation of the loop over lanes."""
         return LaneIntegrator(self.integrator, self.lanes)
 
     def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "AdaptiveLoop":
@@ -141,7 +141,7 @@ class AdaptiveLoop(AbstractLoop):
         return solved
 
     def forward_with_slopes(self, y0: PyTree, operands: Operands, saves: Saves) -> tuple[Result, PyTree]:
-        """Integrates every member to the end, and returns the saved states' derivatives by their times, too."""
+        """Integrates every member to the end, and also returns the time derivatives of the saved states."""
         return self._forward(y0, operands, saves, True)
 
     def _forward(self, y0, operands, saves, slopes):
@@ -271,7 +271,7 @@ class AdaptiveLoop(AbstractLoop):
 
         XLA copies what an iteration reads and replaces; of two steps, each writes where the other has read. And an
         iteration of few calls that depend on one another stays on its thread, whose passes over memory all cores share.
-        Where events are sought, they are gathered after both; not where steps are recorded, each with its own events.
+        With events, members are gathered after both; not if steps are recorded, each with its own events.
 
         Args:
             y0: The initial state, lane values.
@@ -398,12 +398,12 @@ class AdaptiveLoop(AbstractLoop):
         return lanes.leave(y_bar), vjp.leave(bar.diff), times_bar
 
     def _with_kept(self, bar: Bars, kept: KeptCotangent | None, here: Any = None) -> Bars:
-        """Returns cotangents with that of the state that a later solve goes on from.
+        """Returns cotangents that include the cotangent of the state that a later solve resumes from.
 
         Args:
             bar: The cotangents.
             kept: That cotangent, lane values.
-            here: Where they are those of that state; by default where that is the state at the end.
+            here: The cotangents of that state; by default used if that is the state at the end.
         """
         if kept is None:
             return bar
@@ -427,5 +427,5 @@ def _steps_at_a_time(count: int) -> contextlib.AbstractContextManager:
 
 
 def _power_of_two(x: float) -> int:
-    """Returns the power of two that is no less."""
+    """Returns the next power of two."""
     return 2 ** max(0, math.ceil(math.log2(max(x, 1))))

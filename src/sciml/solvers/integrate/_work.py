@@ -1,4 +1,4 @@
-"""How much work a vector field is, in operations, for what depends on whether steps are slow beside other things."""
+"""The work of a vector field, in operations, for decisions that depend on the cost of a step."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +44,7 @@ def _called(eqn: Any) -> tuple:
 
 
 def _operations(eqn: Any) -> float:
-    """About how many operations an equation is without those of a program that it calls."""
+    """The approximate number of operations of an equation, without the programs that it calls."""
     if _called(eqn):
         return 0.0
     size = sum(float(np.prod(getattr(v.aval, "shape", ()))) for v in eqn.outvars)

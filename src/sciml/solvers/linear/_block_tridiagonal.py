@@ -54,7 +54,7 @@ class Bands(NamedTuple):
 
 
 class Halved(NamedTuple):
-    """What a round keeps that eliminates every other row, each of shape `(block size, block size, rows, columns)`.
+    """The result of a round that eliminates every other row, each of shape `(block size, block size, rows, columns)`.
 
     Attributes:
         inverses: $D^{-1}$ of those that are eliminated.
@@ -72,7 +72,7 @@ class Halved(NamedTuple):
 
 
 class Freed(NamedTuple):
-    """What the rounds keep that free all rows at once.
+    """The results of the rounds that free all rows at once.
 
     Attributes:
         before: $A$ of each round, of shape `(rounds, block size, block size, blocks)`.
@@ -89,8 +89,8 @@ class Reduced(NamedTuple):
     """The factors of a matrix.
 
     Attributes:
-        halved: What the rounds of the first kind keep.
-        freed: What those of the second kind keep.
+        halved: The results of the rounds of the first kind.
+        freed: The results of the rounds of the second kind.
     """
 
     halved: tuple[Halved, ...]
@@ -227,7 +227,7 @@ def to_the_one_before(x: Float[Array, "*w r c"]) -> Float[Array, "*w r c"]:
 
 
 def _shifted(x: Array, distance: Any) -> Array:
-    """What stands so many places to the right of each; zero outside."""
+    """The entries a number of places to the right of each; zero outside."""
     count = x.shape[-1]
     nothing = jnp.zeros_like(x)
     wide = jnp.concatenate([nothing, x, nothing], axis=-1)
@@ -242,7 +242,7 @@ class BlockTridiagonal(AbstractStructure):
         width: The size of the blocks: the distance of the farthest entry from the diagonal.
         rows: How many blocks stand in a column; see `Bands`.
         columns: How many columns there are.
-        colouring: Which columns of the Jacobian are computed at once.
+        colouring: The columns of the Jacobian that are computed at once.
     """
 
     def __init__(self, order: np.ndarray, width: int, colouring: Colouring, mass: SparseArray):
@@ -321,5 +321,5 @@ class BlockTridiagonal(AbstractStructure):
 
     @property
     def words(self) -> str:
-        """What it is, for people."""
+        """A description for people."""
         return f"banded, {self.width} on each side of the diagonal, by cyclic reduction"

@@ -22,7 +22,7 @@ class Blocks(AbstractStructure):
 
     Attributes:
         members: The unknowns of each block, of shape `(block size, blocks)`; `size` where a block is smaller.
-        colouring: Which columns of the Jacobian are computed at once.
+        colouring: The columns of the Jacobian that are computed at once.
         pivot: Whether rows are exchanged.
     """
 
@@ -70,7 +70,8 @@ class Blocks(AbstractStructure):
 
     def substitute(self, factors: Factors, b: Float[Array, " n"]) -> Float[Array, " n"]:
         """Solves a system by its factors."""
-        # else each unknown would be selected among parts that are computed for it alone, and nothing would be a vector
+        # otherwise each unknown would be selected among parts that are computed for it only, and nothing would be a
+        # vector
         return self._joined(jax.lax.optimization_barrier(substituted(factors, self._parted(b))))
 
     def substitute_transposed(self, factors: Factors, b: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -98,6 +99,6 @@ class Blocks(AbstractStructure):
 
     @property
     def words(self) -> str:
-        """What it is, for people."""
+        """A description for people."""
         size, count = self.members.shape
         return f"{count} blocks of up to {size} unknowns, eliminated together entry by entry"

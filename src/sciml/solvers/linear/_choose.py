@@ -23,10 +23,10 @@ from ._wide_band import WideBand
 from ._written_out import WrittenOut, few_products
 
 _RTOL = 1e-6
-"""Where the tolerances of steps are not known, such an iteration ends at this relative residual."""
+"""If the tolerances of steps are not known, such an iteration ends at this relative residual."""
 
 _OF_CORRECTIONS = 1e-2
-"""Where these are known, and systems are those of corrections, it ends at this relative residual, measured by them."""
+"""If they are known, and the systems are for corrections, it ends at this relative residual, measured by them."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class LinearChoice:
 
     Attributes:
         solver: One of lineax's iterations, or None for what the structure asks for.
-        preconditioner: What helps it, or None.
+        preconditioner: The preconditioner, or None.
         step: The tolerances of the steps, where they are known numbers.
         relative: Whether the iteration's absolute tolerance counts for nothing, where right-hand sides become small.
         large: Whether the state is so large that an iteration may be chosen where none was asked for.
         by_tolerances: Whether residuals are measured by what is tolerated, though the tolerances may be traced.
-        by_library: Whether small matrices go to LAPACK, too: their programs are short, which matters where many
-            tangents go through them and are compiled.
+        by_library: Whether small matrices also go to LAPACK: their programs are short, which matters if many tangents
+            are compiled.
     """
 
     solver: Any = None
@@ -63,15 +63,15 @@ def structure_of(
     """Returns the structure of $M - s J$, with $J$ the Jacobian of `slope`.
 
     Small matrices are written out, and of sparse ones somewhat larger. Others are taken apart into blocks where parts
-    do not know of one another, else they are banded where an order of the unknowns makes them so, else dense. What
-    would be too large for a wide band or a dense matrix, and is sparse, is left to an iteration.
+    do not know of one another, else they are banded where an order of the unknowns makes them so, else dense. Sparse
+    systems that are too large for a wide band or a dense matrix are solved by an iteration.
 
     Args:
         slope: The vector field at a time.
         x: A state, for its shape and dtype.
         mass: $M$, or None for the identity.
         choice: How its systems are to be solved.
-        unknowns: What its unknowns are in the state; a preconditioner needs it.
+        unknowns: The meaning of its unknowns in the state; a preconditioner needs it.
 
     Raises:
         ValueError: If there is no preconditioner as it was asked for.

@@ -11,7 +11,7 @@ class Colouring(NamedTuple):
     """Columns in groups.
 
     Attributes:
-        pattern: Which entries there can be, an array of booleans of shape `(n, n)`.
+        pattern: The possible entries, an array of booleans of shape `(n, n)`.
         colours: The group of each column.
         directions: The sum of the unit vectors of each group, of shape `(groups, n)`.
     """
@@ -25,7 +25,7 @@ def colour(pattern: SparseArray, order: np.ndarray) -> Colouring:
     """Groups columns one after another, each into the first group that it fits in.
 
     Args:
-        pattern: Which entries there can be.
+        pattern: The possible entries.
         order: The order of the columns; along a band it gives as few groups as a row has entries.
 
     Source:

@@ -27,7 +27,7 @@ class DenseMatrix(AbstractStructure):
 
     Attributes:
         mass: The constant part of the matrix.
-        colouring: Which columns are computed at once, or None for one at a time.
+        colouring: The columns that are computed at once, or None for one at a time.
     """
 
     def __init__(self, mass: np.ndarray, colouring: Colouring | None = None):
@@ -86,5 +86,5 @@ class DenseMatrix(AbstractStructure):
 
     @property
     def words(self) -> str:
-        """What it is, for people."""
+        """A description for people."""
         return "dense, factorised by LAPACK, or for many members at once"

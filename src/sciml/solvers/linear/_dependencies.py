@@ -1,10 +1,10 @@
-"""Which elements of a function's argument each element of its result can depend on, read from its program.
+"""Dependencies of each element of a function's result on the elements of its argument, read from its program.
 
-The program is evaluated with sets in place of numbers: every element of a value has the set of elements of the
-argument that it was computed from, a row of a sparse matrix of booleans. What only moves elements moves rows,
-elementwise work joins them, and what has no rule here depends on all that it is given. So the result holds for every
-state, and may name more elements than the derivative has, never fewer. Integers and booleans, as the conditions of
-`jnp.where`, have no derivative and depend on nothing.
+The program is evaluated with sets in place of numbers: every element of a value has the set of elements of the argument
+that it was computed from, a row of a sparse matrix of booleans. Operations that move elements move rows, elementwise
+operations join them, and the result of an operation without a rule depends on all its inputs. So the result holds for
+every state, and may name more elements than the derivative has, never fewer. Integers and booleans, as the conditions
+of `jnp.where`, have no derivative and depend on nothing.
 """
 
 import math
@@ -240,7 +240,7 @@ class _Reader:
     def _contracted(
         self, value: _Value, other: _Value, side: int, contracted: Any, batch: Any, shape: Sequence[int]
     ) -> SparseArray:
-        """What one factor of a product gives to each element of the result."""
+        """The contribution of one factor of a product to each element of the result."""
         axes, batches = tuple(contracted[side]), tuple(batch[side])
         own = [i for i in range(len(value.shape)) if i not in (*axes, *batches)]
         by_axes = tuple(contracted[1 - side])
@@ -283,7 +283,7 @@ class _Reader:
         return self._until_same(lambda carry: self.run(body.jaxpr, body.consts, [*fixed, *carry]), carry)
 
     def _until_same(self, body: Callable[[list[_Value]], list[_Value]], carry: list[_Value]) -> list[_Value]:
-        """What a loop's carry can depend on after any number of iterations."""
+        """The possible dependencies of a loop's carry after any number of iterations."""
         carry = [_Value(v.shape, v.rows) for v in carry]  # numbers change
         for _ in range(choices().linear.pattern_rounds_at_most):
             new = [self._either(pair) for pair in zip(carry, body(carry))]

@@ -1,10 +1,10 @@
 """The entries of a Jacobian, each computed by itself from the program of its derivative.
 
-Where one unknown meets hundreds of others, as a receptor does in a network of reactions, hardly any two columns can be
-computed at once, though rows have few entries before they are summed: a rate knows two or three species. So the program
-of the derivative is followed with sums of terms in place of numbers. A term is a column, and a number among arrays that
-are computed as the program says. What moves elements moves terms, sums join them, factors that are known are multiplied
-while JAX traces, and others in one product for all terms.
+If one unknown is coupled to hundreds of others, like a receptor in a reaction network, hardly any two columns can be
+computed at once, although rows have few entries before they are summed: a rate depends on two or three species. So the
+program of the derivative is followed with sums of terms in place of numbers. A term is a column, and a number among
+arrays that are computed as the program says. Operations that move elements move terms, sums join them, known factors
+are multiplied while JAX traces, and other factors in one product for all terms.
 """
 
 import math
@@ -67,9 +67,9 @@ class _Terms(NamedTuple):
     Attributes:
         rows: The element of the value that each belongs to.
         columns: The unknowns.
-        factors: What is known of them.
+        factors: The known factors.
         numbers: A vector of the program; None where all are one.
-        places: Where in it.
+        places: The place in it.
     """
 
     rows: np.ndarray
@@ -156,7 +156,7 @@ class _Follower:
         return run_equation(eqn, values)
 
     def _merged(self, terms: Sequence[_Terms]) -> list[_Terms]:
-        """The same terms, those of several vectors as those of one."""
+        """The same terms, with several vectors as one."""
         constant, moving = [t for t in terms if t.numbers is None], [t for t in terms if t.numbers is not None]
         if len(moving) > 1:
             vectors = {id(t.numbers): t.numbers for t in moving}
@@ -310,14 +310,14 @@ def _others(shape: Sequence[int], axes: Sequence[int]) -> list[int]:
 
 
 def _spread(value: _Sums, shape: Sequence[int]) -> _Sums:
-    """A value with its axes of length one, or none, as long as those of a shape."""
+    """A value with its axes of length one, or none, broadcast to a shape."""
     if value.shape == tuple(shape):
         return value
     return _mapped(value, np.broadcast_to(np.arange(value.size).reshape(value.shape), shape))
 
 
 def _mapped(value: _Sums, source: np.ndarray) -> _Sums:
-    """The value whose elements are those of another by their numbers; zero where a number is negative."""
+    """The value whose elements are selected from another by number; zero for a negative number."""
     inside = np.flatnonzero(source.reshape(-1) >= 0)
     return _combined(value, source.shape, inside, source.reshape(-1)[inside])
 

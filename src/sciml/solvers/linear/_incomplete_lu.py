@@ -1,8 +1,8 @@
 r"""Incomplete factorisation: $L U \approx W$ with entries where $W$ has them and nowhere else.
 
-The unknowns are put in order by colours, such that none is linked with another of its own colour. Those of one colour
-are then eliminated at once, and a substitution has as many steps as there are colours: two for the five points of a
-grid, however large that is.
+The unknowns are put in order by colours, such that none is linked with another of its own colour. All rows of one
+colour are then eliminated at once, and a substitution has one step per colour: two for the five-point stencil of a
+grid, however large.
 
 Source:
     Y. Saad, Iterative Methods for Sparse Linear Systems, 2nd edition, SIAM, 2003, sections 10.3 and 12.4.
@@ -26,8 +26,8 @@ class _Part(NamedTuple):
 
     Attributes:
         rows: The first and the last but one of the unknowns in their order.
-        places: Where the entries are stored, of shape `(rows, entries of a row)`; the last place of all where a row has
-            fewer.
+        places: The places of the entries, of shape `(rows, entries of a row)`; the last place of all for missing
+            entries.
         columns: With which unknowns in their order they are multiplied.
     """
 
@@ -40,7 +40,7 @@ class IncompleteLU(AbstractStructure):
     """An approximation of a sparse matrix by factors as sparse as itself.
 
     Attributes:
-        colouring: Which columns of the Jacobian are computed at once.
+        colouring: The columns of the Jacobian that are computed at once.
         count: How many groups of unknowns are eliminated one after another.
     """
 
@@ -114,7 +114,7 @@ class IncompleteLU(AbstractStructure):
 
     @property
     def words(self) -> str:
-        """What it is, for people."""
+        """A description for people."""
         return f"an incomplete factorisation (ILU(0)) of {self.entries} entries, in {self.count} steps"
 
 

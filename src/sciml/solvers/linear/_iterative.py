@@ -5,10 +5,10 @@ with which one can solve (the preconditioner), and $S$ a diagonal matrix that me
 the step measure its error. It ends where the residual is below a small share of what a step may be wrong by, or the
 iteration's own tolerances, the less of both.
 
-A derivative of a solution is that of the equation, $W \dot x = \dot b - \dot W x$ or its transpose: a system of its
-own, solved to nearly all digits, so that derivatives are those of the exact solution. It asks more of an iteration:
-GMRES stagnates where it starts again and forgets the few smallest eigenvalues of a matrix, as of very long steps of
-diffusion between walls; BiCGSTAB does not, but may break down. Where one does not converge the other goes on.
+A derivative of a solution solves the equation $W \dot x = \dot b - \dot W x$ or its transpose: a separate system,
+solved to nearly all digits, so that derivatives belong to the exact solution. It asks more of an iteration: GMRES
+stagnates where it starts again and forgets the few smallest eigenvalues of a matrix, as of very long steps of diffusion
+between walls; BiCGSTAB does not, but may break down. If one does not converge, the other continues.
 """
 
 import dataclasses
@@ -38,18 +38,18 @@ _DIGITS = 0.7
 """Of derivatives the residual is reduced by this power of the rounding."""
 
 _OF_REFINED = 1e-3
-"""Where solutions are refined until they no longer change, so large a part may be left each time. Where a matrix has
-large entries, rounding may not allow a far smaller one."""
+"""If solutions are refined until they no longer change, this share may remain each time. If a matrix has large entries,
+rounding may not allow a much smaller one."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Iteration:
-    """Which iteration, and where it ends.
+    """The iteration and its stopping tolerances.
 
     Attributes:
         restart: How many vectors GMRES keeps; 0 for BiCGSTAB, which keeps eight.
         rtol: The residual that ends it, relative to the right-hand side.
-        atol: What is added to that.
+        atol: The absolute tolerance added to that.
         most: The largest number of products with the matrix.
         step: The tolerances of the steps, where they are known numbers.
         by_weights: The relative residual instead, where it is measured by weights that were given.
@@ -97,7 +97,7 @@ class ByProducts(NamedTuple):
     """A matrix $M - s J$ by its products.
 
     Attributes:
-        along: What the product with $J$ reads.
+        along: The inputs of the product with $J$.
         scale: $s$.
         weights: The diagonal of $S$, or None for ones.
         near: The preconditioner's matrix, or None.
@@ -221,7 +221,7 @@ class Iterative(AbstractStructure):
             factors: The matrix, and what it is preconditioned by.
             b: The right-hand side.
             part: The residual that ends it, relative to the right-hand side; None for what a step needs.
-            transposed: Whether it is that of the transposed matrix.
+            transposed: Whether the matrix is transposed.
         """
         matrix, closely = factors.matrix, part is not None
         weights = jnp.ones_like(b) if closely or matrix.weights is None else matrix.weights
@@ -300,7 +300,7 @@ class Iterative(AbstractStructure):
 
     @property
     def words(self) -> str:
-        """What it is, for people."""
+        """A description for people."""
         near = "without a preconditioner" if self.near is None else f"preconditioned by {self.near.words}"
         first = "" if self.first is None else f"by {self.first.words}, and if that does not converge "
         return f"{first}by {self.iteration.words}, {near}"

@@ -29,8 +29,8 @@ class _Round(NamedTuple):
     """Between rounds.
 
     Attributes:
-        x: What was found so far.
-        residual: That of `x`.
+        x: The solution so far.
+        residual: The residual of `x`.
         size: Its norm.
         said: The norm that the recurrence of the last round ended with.
         count: Products with the operator so far.
@@ -62,7 +62,7 @@ def solved_by(
         b: The right-hand side.
         target: The norm of the residual that ends it.
         most: The largest number of products with the operator.
-        like: What the operator closes over.
+        like: The values that the operator closes over.
     """
     size = _norm(b)
     zero, none = jnp.zeros_like(size), jnp.zeros((), jnp.int32)
@@ -87,7 +87,7 @@ def solved_by(
 def gmres_round(
     operator: Operator, residual: Array, size: Array, target: Array, most: Array, like: Any, restart: int
 ) -> tuple[Array, Array, Array, Array]:
-    """A round of GMRES, of so many products at most.
+    """A round of GMRES with a maximum number of products.
 
     The rotations that make the Hessenberg matrix triangular are kept multiplied, so that there is no loop over them.
     """

@@ -1,4 +1,4 @@
-"""What an iteration for linear systems is helped by: matrices near the Jacobian's, with which one can solve."""
+"""Preconditioners for iterative linear solvers: matrices near the Jacobian's that are easy to solve."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from ._structure import AbstractStructure
 
 
 class Unknowns(NamedTuple):
-    """What the unknowns of a system are in the state.
+    """The meaning of the unknowns of a system in the state.
 
     Attributes:
         points: The number of the point of each; see `points_of`.
@@ -46,9 +46,9 @@ class AbstractPreconditioner(eqx.Module):
         """Returns the structure of such matrices.
 
         Args:
-            pattern: Which entries the Jacobian can have.
+            pattern: The possible entries of the Jacobian.
             mass: $M$.
-            unknowns: What the unknowns are in the state.
+            unknowns: The meaning of the unknowns in the state.
 
         Raises:
             ValueError: If there is none.
@@ -58,9 +58,9 @@ class AbstractPreconditioner(eqx.Module):
 class BlockJacobi(AbstractPreconditioner):
     """The blocks on the diagonal: what happens at each point, without what passes between points.
 
-    For reactions that are far stiffer than the transport between their cells. Which unknowns make a block is read from
-    the state: elements at the same place of all leaves where these have one shape, or those along the shortest axis of
-    an array, if that has no more than eight; of a vector each stands alone. Its blocks are eliminated at once.
+    For reactions that are far stiffer than the transport between their cells. The unknowns of a block are read from the
+    state: elements at the same place of all leaves if these have one shape, or elements along the shortest axis of an
+    array, if that has no more than eight; in a vector each unknown is its own block. Its blocks are eliminated at once.
 
     Attributes:
         blocks: The number of the block of each unknown, in the order of the leaves of the state, or None to read it
@@ -162,9 +162,9 @@ class ILU0(AbstractPreconditioner):
 class ShiftedInverse(AbstractPreconditioner):
     r"""A function of one's own that about solves $(M - s J)\, x = b$, as by transforms or multigrid.
 
-    On grids it is what the stiff part alone asks for: the models of fields have it as `solve_shifted`. It need not be
-    exact, nor know of time and state, but should be linear, and symmetric where gradients are taken, which use it for
-    the transposed system, too.
+    On grids it only solves the stiff part: the models of fields provide it as `solve_shifted`. It need not be exact,
+    nor depend on time and state, but should be linear, and symmetric for gradients, which also use it for the
+    transposed system.
 
     Attributes:
         solve: `solve(s, b) -> x`, with `b` and `x` like the state. It is a constant of the program: what it reads is
@@ -235,7 +235,7 @@ class _ByFunction(AbstractStructure):
 
     @property
     def words(self) -> str:
-        """What it is, for people."""
+        """A description for people."""
         return "a function"
 
 

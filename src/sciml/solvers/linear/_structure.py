@@ -30,7 +30,7 @@ class DerivativeAlong:
 
 
 class AbstractStructure(abc.ABC):
-    r"""Where the entries of $W = M - s J$ are, $M$ constant and $J$ a Jacobian; how to solve $W x = b$.
+    r"""The positions of the entries of $W = M - s J$, with $M$ constant and $J$ a Jacobian; the solution of $W x = b$.
 
     The matrix and its factors are PyTrees that only the structure reads. Nothing is differentiated through the
     factorisation: the derivatives of `solve`, $W \dot x = \dot b - \dot W x$ and $W^T \bar b = \bar x$, use the same
@@ -38,7 +38,7 @@ class AbstractStructure(abc.ABC):
 
     Attributes:
         size: The number of unknowns.
-        entry_by_entry: Whether all of it is scalars, over which a method writes its stages out, too.
+        entry_by_entry: Whether everything is scalars, over which a method also writes out its stages.
         iterates: Whether a solution may not be found, though there is one; it is NaN then.
     """
 
@@ -64,7 +64,7 @@ class AbstractStructure(abc.ABC):
 
     @abc.abstractmethod
     def factorise(self, matrix: PyTree) -> PyTree:
-        """Returns the factors of a matrix; those of a singular one are not finite."""
+        """Returns the factors of a matrix; the factors of a singular matrix are not finite."""
 
     @abc.abstractmethod
     def times(self, matrix: PyTree, x: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -104,7 +104,7 @@ class AbstractStructure(abc.ABC):
     @property
     @abc.abstractmethod
     def words(self) -> str:
-        """What it is, for people."""
+        """A description for people."""
 
 
 def solve(structure: AbstractStructure, matrix: PyTree, factors: PyTree, b: Float[Array, " n"]) -> Float[Array, " n"]:

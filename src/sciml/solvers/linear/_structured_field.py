@@ -9,7 +9,7 @@ class BoundStructuredField:
     """A vector field with its operands, as a function of time and state.
 
     Attributes:
-        structure: The structure of systems with its Jacobian, or those of several.
+        structure: The structure of systems with its Jacobian, or several of them.
     """
 
     def __init__(self, field: BoundField, structure: AbstractStructure | tuple[AbstractStructure, ...]):

@@ -34,7 +34,7 @@ _PANEL = 8
 
 
 class BlockFactors(NamedTuple):
-    """What a factorisation keeps, each of shape `(blocks, width, width)`.
+    """The result of a factorisation, each of shape `(blocks, width, width)`.
 
     Attributes:
         inverses: $S_i^{-1}$.
@@ -53,7 +53,7 @@ class WideBand(AbstractStructure):
     Attributes:
         order: The unknowns in their order along the band.
         width: The size of the blocks: the distance of the farthest entry from the diagonal, or a little more.
-        colouring: Which columns of the Jacobian are computed at once.
+        colouring: The columns of the Jacobian that are computed at once.
     """
 
     def __init__(self, order: np.ndarray, width: int, colouring: Colouring, mass: SparseArray):
@@ -126,7 +126,7 @@ class WideBand(AbstractStructure):
     def substitute_transposed(self, factors: BlockFactors, b: Float[Array, " n"]) -> Float[Array, " n"]:
         """Solves the transposed system by the same factors."""
 
-        # W = P Q with P the rows of S and L, Q those of 1 and G: first Q^T, from the first block on, then P^T
+        # W = P Q with P the rows of S and L, Q the rows of 1 and G: first Q^T, from the first block on, then P^T
         def forward(z, inputs):
             before, b = inputs
             z = b - _product(before.T, z)
@@ -161,7 +161,7 @@ class WideBand(AbstractStructure):
 
     @property
     def words(self) -> str:
-        """What it is, for people."""
+        """A description for people."""
         return f"banded, {self.width} on each side of the diagonal, by blocks one after another"
 
 

@@ -22,7 +22,7 @@ def few_products(present: np.ndarray) -> bool:
     """Returns whether the elimination of a matrix and its use for eight stages take few products.
 
     Args:
-        present: Which entries are not zero, of which an array of booleans says so.
+        present: The entries that are not zero, an array of booleans.
     """
     filled = present | np.eye(len(present), dtype=bool)
     products = 0
@@ -56,7 +56,7 @@ class WrittenOut(AbstractStructure):
     Attributes:
         mass: The constant part of the matrix.
         pivot: Whether rows are exchanged.
-        present: Which entries are not zero, the diagonal among them.
+        present: The entries that are not zero, including the diagonal.
     """
 
     entry_by_entry: ClassVar[bool] = True
@@ -67,7 +67,7 @@ class WrittenOut(AbstractStructure):
         Args:
             mass: The constant part of the matrix.
             pivot: Whether rows are exchanged.
-            jacobian: Which entries of the Jacobian are not zero; None where that is not known.
+            jacobian: The entries of the Jacobian that are not zero; None if this is not known.
         """
         self.size, self.mass, self.pivot = mass.shape[0], mass, pivot
         every = np.ones(mass.shape, bool)
@@ -75,7 +75,7 @@ class WrittenOut(AbstractStructure):
 
     def assemble(self, along: Callable[[Array], Array], x: Float[Array, " n"], scale: Array) -> Entries:
         """Returns the matrix."""
-        # unit vectors one by one: over lanes their zeros are known, and so are those of the Jacobian
+        # unit vectors one by one: over lanes their zeros are known, and also the zeros of the Jacobian
         n = self.size
         columns = [along(match(jnp.asarray(unit, x.dtype), x)) for unit in np.eye(n)]
 
@@ -117,7 +117,7 @@ class WrittenOut(AbstractStructure):
 
     @property
     def words(self) -> str:
-        """What it is, for people."""
+        """A description for people."""
         return "small, its elimination written out entry by entry"
 
 

@@ -1,8 +1,8 @@
 r"""Brownian motion as a function of a key and an interval of time: over counted steps, or on a tree of halves.
 
-Counted steps take the numbers that belong to the number of the step: one draw for each Brownian motion and step. A
-tree gives any interval its increment, so that steps of any length, also those that are rejected, see one path. Over a
-node of length $l$ it knows the increment $W$ and the space-time Levy area $H$, which determine those of its halves
+Counted steps take the numbers that belong to the number of the step: one draw for each Brownian motion and step. A tree
+gives any interval its increment, so that steps of any length, also those that are rejected, see one path. For a node of
+length $l$ it stores the increment $W$ and the space-time Levy area $H$, which determine $W$ and $H$ of its halves
 together with two normal numbers $Z \sim N(0, l/16)$ and $N \sim N(0, l/12)$:
 
 $$W_\pm = \tfrac12 W \pm (\tfrac32 H + Z), \qquad H_\pm = \tfrac14 H - \tfrac12 Z \pm \tfrac12 N$$
@@ -66,15 +66,15 @@ class AbstractBrownian(eqx.Module):
 class CountedSteps(AbstractBrownian):
     """Brownian motion over steps of a fixed length from a start.
 
-    An event cuts a step in two. It was found on the line between both ends of the step, so that the path is a line
-    there, too: what is left of the step has that part of its increment. So an event that changes nothing has no
+    An event cuts a step in two. It was found on the line between both ends of the step, so the path is also a line
+    there: the rest of the step has the remaining part of its increment. So an event that changes nothing has no
     influence on the state after the step.
 
     Attributes:
         words: The key.
         t0: The start.
         dt: The length of the steps, signed.
-        t1: Where the last step ends, which may be shorter; None where no event cuts steps.
+        t1: The end of the last step, which may be shorter; None if no event cuts steps.
     """
 
     words: UInt32[Array, " 2"]
@@ -153,7 +153,7 @@ class CountedSteps(AbstractBrownian):
 
 
 def _root(length: Array) -> Array:
-    """Returns the root of a length; that of none has no derivative, and one of another sign has no root."""
+    """Returns the root of a length; the root of zero has no derivative, and a negative length has no root."""
     root = jnp.where(length > 0, jnp.sqrt(jnp.where(length > 0, length, jnp.ones_like(length))), 0 * length)
     return jnp.where(length < 0, jnp.nan, root)
 
@@ -181,7 +181,7 @@ class _Piece(NamedTuple):
 
 
 class BrownianPath(AbstractBrownian):
-    r"""A path of Brownian motion, a function of its key and of time alone.
+    r"""A path of Brownian motion, a function of its key and of time only.
 
     `sciml.solve(..., key=path)` sees the same path with steps of any length: with `dt` and with `dt / 2`, with one
     method and with another, and a test can evaluate an exact solution on it. The interval is divided into halves
@@ -189,13 +189,13 @@ class BrownianPath(AbstractBrownian):
     $(t_1 - t_0) / 2^\mathrm{depth}$.
 
     Attributes:
-        words: What stands for the key.
+        words: The words of the key.
         t0: The start of the interval.
         t1: Its end.
         depth: How often it is halved.
 
     Raises:
-        TypeError: If the key is none.
+        TypeError: If the key is not a key.
         ValueError: If the interval has no length, or the depth is not between 1 and 30.
 
     Example:
@@ -288,7 +288,7 @@ class BrownianPath(AbstractBrownian):
         return jax.lax.stop_gradient(self.t0 + number * leaf - t)
 
     def refuses(self, t0: Array, t1: Array) -> Array:
-        """Returns whether an interval is not within that of the path."""
+        """Returns whether an interval is not within the interval of the path."""
         slack = 4 * jnp.finfo(t0.dtype).eps * jnp.maximum(jnp.abs(self.t0), jnp.abs(self.t1))
         return (t0 < self.t0 - slack) | (t1 > self.t1 + slack)
 

@@ -46,7 +46,7 @@ class ModelWithNoise(eqx.Module):
 def diffusion_of(model: AbstractStochastic, t: RealScalarLike, y: Y, args: Args) -> PyTree:
     """Returns the diffusion, where one number stands for a whole leaf as an array like that.
 
-    With noise of a field it is that of Brownian motions of variance one at each point.
+    For field noise it is the noise of Brownian motions of variance one at each point.
     """
     found = model.diffusion(t, y, args)
     of_field = isinstance(model.noise, AbstractFieldNoise)
@@ -128,7 +128,7 @@ def shape_of(model: AbstractStochastic, t: Array, y: Y, args: Args) -> NoiseShap
 
 
 def is_elementwise(model: AbstractStochastic, shape: NoiseShape, t: Array, y: Y, args: Args) -> bool:
-    """Returns whether each element of the state has noise that depends on that element alone."""
+    """Returns whether the noise of each element of the state depends only on that element."""
     if shape.kind != "diagonal":
         return shape.kind == "scalar"
     if shape.additive:
@@ -183,11 +183,11 @@ def drift_for(
 
     Args:
         model: The model.
-        shape: What its noise is like.
+        shape: The kind of its noise.
         interpretation: "ito" or "stratonovich".
         t: A time, for its dtype.
         y: A state, for its structure, shapes and dtypes.
-        args: What the model takes beside time and state.
+        args: The third argument of the model.
     """
 
     def own(model: AbstractStochastic, t: RealScalarLike, y: Y, args: Args) -> Y:
@@ -220,10 +220,10 @@ def close_noise(
         model: A model with the path of its noise.
         t: A time, for its dtype.
         y: A state, for its structure, shapes and dtypes.
-        args: What the model takes beside time and state.
+        args: The third argument of the model.
         interpretation: In which sense the method solves.
         with_area: Whether it takes space-time Levy areas.
-        more: Functions that the method needs beside these, by name; see `close_split_field`.
+        more: Further functions that the method needs, by name; see `close_split_field`.
 
     Raises:
         TypeError: If the model has no noise.
@@ -267,8 +267,8 @@ class NoisyField(AbstractField):
     Attributes:
         functions: Drift, diffusion and increments.
         noise: How many Brownian motions there are, and what they move.
-        is_elementwise: Says whether each element of the diffusion depends on that element of the state alone; to be
-            asked while the model is closed.
+        is_elementwise: Returns whether each element of the diffusion depends only on that element of the state; it must
+            be called while the model is closed.
         structures: Of the linear systems of a method that solves with the drift, or None.
     """
 
@@ -312,7 +312,7 @@ class BoundNoisyField:
 
     @property
     def tables(self) -> PyTree:
-        """What was computed before the loops, where all steps have one length; else None."""
+        """The tables computed before the loops, if all steps have one length; otherwise None."""
         return self._functions.tables
 
     def diffusion(self, t: RealScalarLike, y: Y) -> PyTree:

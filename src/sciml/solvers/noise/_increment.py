@@ -1,4 +1,4 @@
-"""What a method sees of Brownian motion over a step, and how it meets the diffusion."""
+"""The Brownian motion over a step as a method reads it, and its product with the diffusion."""
 
 from typing import Any, NamedTuple
 
@@ -27,8 +27,8 @@ class NoiseShape(NamedTuple):
     """How many Brownian motions there are, and which of them move which part of a state; static.
 
     Attributes:
-        kind: "diagonal" where each element of the state has one of its own, "scalar" where all share one, "general"
-            where the last axis of the diffusion is that of the Brownian motions.
+        kind: "diagonal" if each element of the state has its own Brownian motion, "scalar" if all share one, "general"
+            if the last axis of the diffusion runs over Brownian motions.
         count: How many there are.
         structure: The structure of the state.
         leaves: The shapes of its leaves.

@@ -25,7 +25,7 @@ SUMMED_UP_TO = 10.0
 """The mean up to which the law is summed up."""
 
 _MOST_OF_FEW = 32
-"""Where that ends: beyond it lies less than the distance of two uniform numbers."""
+"""The end of the table: less than the distance of two uniform numbers lies beyond it."""
 
 _NEAR = 0.1
 """How near to one $r$ is for its series."""
@@ -69,7 +69,7 @@ def _by_expansion(mean: Array, uniform: Array) -> Array:
     at = jnp.where(near, jnp.full_like(s, 1.0), s)
     shift = jnp.log(at * jnp.sqrt(far) / (far - 1)) / jnp.log(far)
     shift = jnp.where(near, 1 / 3 + s * _polynomial(_SHIFT, s), shift)
-    # the mean is added last, so that what is small beside it is not lost before
+    # the mean is added last, so that small values are not lost before
     moved = mean * jnp.where(near, rise, far - 1) + shift
     moved = moved - 0.0218 / jnp.maximum(moved + 1.065 * mean, jnp.ones_like(mean))
     return jnp.maximum(jnp.floor(mean + moved), jnp.zeros_like(mean))

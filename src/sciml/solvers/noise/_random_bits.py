@@ -40,12 +40,12 @@ def threefry(words: UInt32[Array, " 2"], a: Array, b: Array) -> tuple[Array, Arr
 def normals(
     words: UInt32[Array, " 2"], place: UInt32[Array, ""], stream: int, count: int, dtype: Any
 ) -> Float[Array, " count"]:
-    """Returns so many independent normal numbers that belong to a place.
+    """Returns a number of independent normal numbers that belong to a place.
 
     Args:
         words: The key.
         place: The place.
-        stream: Which of several independent sequences, less than 4.
+        stream: The index of one of several independent sequences, less than 4.
         count: How many, less than 2**30.
         dtype: float32, for which 32 random bits make a number, or float64, for which 64 do.
     """
@@ -58,7 +58,7 @@ def normals(
 def pairs_of_normals(
     words: UInt32[Array, " 2"], place: UInt32[Array, ""], count: int, dtype: Any
 ) -> tuple[Float[Array, " count"], Float[Array, " count"]]:
-    """Returns so many independent pairs of normal numbers that belong to a place; see `normals`."""
+    """Returns a number of independent pairs of normal numbers that belong to a place; see `normals`."""
     first, second = threefry(words, place, _counters(0, count))
     if jnp.finfo(dtype).bits == 64:
         return _from_64(first, second, dtype), _from_64(*threefry(words, place, _counters(1, count)), dtype)
@@ -66,7 +66,7 @@ def pairs_of_normals(
 
 
 def uniforms(words: UInt32[Array, " 2"], place: UInt32[Array, ""], count: int, dtype: Any) -> Float[Array, " count"]:
-    """Returns so many independent numbers that are uniform between 0 and 1, neither of them included; see `normals`."""
+    """Returns a number of independent numbers that are uniform between 0 and 1, both excluded; see `normals`."""
     first, second = threefry(words, place, _counters(0, count))
     if jnp.finfo(dtype).bits == 64:
         return (

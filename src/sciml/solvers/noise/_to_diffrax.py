@@ -31,7 +31,7 @@ def noisy_terms(
         t1: The end.
         tolerance: The length of the lines that the path is made of.
         y0: A state.
-        args: What the model takes beside time and state.
+        args: The third argument of the model.
 
     Raises:
         ValueError: If it is noise of a field.

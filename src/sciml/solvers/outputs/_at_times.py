@@ -16,13 +16,13 @@ def at_times(fn: Callable[[Any, Array], Y], output: Any, t: Any, no_forward_mode
 
     Args:
         fn: The function.
-        output: What it is a function of beside the time.
+        output: Its other input, in addition to the time.
         t: The times.
-        no_forward_mode: What forward mode raises, where the function has reverse mode alone.
+        no_forward_mode: The error of forward mode, if the function only has reverse mode.
 
     Raises:
-        ValueError: If the solution is that of many members.
-        TypeError: If the times are no real numbers.
+        ValueError: If the solution holds many members.
+        TypeError: If the times are not real numbers.
     """
     ts = output.ts
     if ts.ndim != 1:

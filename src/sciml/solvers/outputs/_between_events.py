@@ -35,7 +35,7 @@ from ..events._sides import advanced
 
 
 class _Piece(NamedTuple):
-    """What the next solve starts from.
+    """The start of the next solve.
 
     Attributes:
         t: The time.
@@ -56,7 +56,7 @@ class _Found(NamedTuple):
     Attributes:
         number: How many happened before.
         t: Its time.
-        which: Which event it is.
+        which: The index of the event.
         rate: The rate of the state just before it.
         at_once: Whether it happens at the time of the one before.
         rank: How often the same event happened before.
@@ -94,7 +94,7 @@ def solve_between_events(
         run: The solve, `run(model, y0, request)`.
         model: The model.
         y0: The initial state.
-        request: What was asked for.
+        request: The arguments of `solve`.
         events: The events.
 
     Raises:
@@ -203,9 +203,9 @@ def _jump(
 
     Args:
         model: The model.
-        args: What it takes beside time and state.
+        args: Its third argument.
         events: The events.
-        found: Which of them it is, and when.
+        found: The index of the event, and its time.
         happens: Whether one happens.
         first: Time and state before the first event at this time.
         t: The time at the end of the solve that comes before it, or after the event before it at this time.

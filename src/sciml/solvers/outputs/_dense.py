@@ -37,19 +37,19 @@ class DenseOutput(eqx.Module):
 
     It holds the states where steps begin. Between them the step is taken once more, and the method interpolates within
     it: so it needs no memory for stages, and every method of sciml's own loops has it. A step that depends on the steps
-    before it cannot be taken again alone. There the method has interpolated in the solve, at the ends of equal pieces.
+    before it cannot be repeated by itself. There the method has interpolated in the solve, at the ends of equal pieces.
 
     Attributes:
-        ts: Where the steps begin, and the last one ends.
+        ts: The starts of the steps and the end of the last one.
         ys: The states there.
-        events: What happened on the way, or None.
+        events: The events, or None.
         direction: 1 forwards in time, -1 backwards.
         arrays: The arrays of the model and of the request for a step.
         static: All else of these.
         run: The solve, which takes a step once more.
         fixed_steps: Whether that step has no error.
         by_line: Whether the solution between steps is a line.
-        no_forward_mode: What forward mode raises, where the step has reverse mode alone.
+        no_forward_mode: The error of forward mode, if the step only has reverse mode.
         pieces: The number of rows for each step.
     """
 

@@ -19,7 +19,7 @@ from ..noise._brownian import BrownianPath
 
 
 class Resume(eqx.Module):
-    """What `sciml.solve(..., resume=...)` goes on from: the steps after are those of one solve to the later end.
+    """The start of `sciml.solve(..., resume=...)`: the later steps are the same as in one solve to the later end.
 
     `Solution.resume` is one where `saveat` was a `diffrax.SaveAt(solver_state=True)`; under `jax.vmap` it has members,
     as arrays have. It holds the state before the step that the end has cut short, with the size of the next step, the
@@ -51,11 +51,11 @@ class Resume(eqx.Module):
 
 
 class Continuation(NamedTuple):
-    """What a call says of going on.
+    """The arguments of a call about resuming.
 
     Attributes:
         hands_out: Whether the solution is to have a `Resume`.
-        resume: What to go on from, or None.
+        resume: The state to resume from, or None.
     """
 
     hands_out: bool
@@ -66,10 +66,10 @@ class Continuation(NamedTuple):
 
 
 def read_continuation(saveat: Any, resume: Any) -> tuple[Any, Continuation]:
-    """Returns what is to be saved beside the state to go on from, and whether that is asked for or given.
+    """Returns what to save in addition to the resumable state, and whether that state is requested or given.
 
     Raises:
-        TypeError: If what is given is no `Resume`.
+        TypeError: If the given object is not a `Resume`.
         ValueError: If states are to be saved in a way that takes two solves.
     """
     if resume is not None and not isinstance(resume, Resume):
@@ -87,7 +87,7 @@ def read_continuation(saveat: Any, resume: Any) -> tuple[Any, Continuation]:
 
 
 def check_alone() -> None:
-    """Refuses to save more than states at given times beside the state to go on from.
+    """Refuses to save more than states at given times in addition to the resumable state.
 
     Raises:
         ValueError: Always.
@@ -132,7 +132,7 @@ def resumed(resume: Resume, like: Restart, times: Times, solver: str) -> Restart
 
     Args:
         resume: From an earlier solve.
-        like: What the solve would start from, for its structure.
+        like: The start of the solve, for its structure.
         times: Its times.
         solver: The name of its method.
 

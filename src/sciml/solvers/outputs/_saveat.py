@@ -19,12 +19,12 @@ _SAVES_STATE = diffrax.SubSaveAt(t1=True).fn
 
 
 class Asked(NamedTuple):
-    """What is asked for.
+    """The requested outputs.
 
     Attributes:
         subs: The `diffrax.SubSaveAt`s, one for each output.
         structure: Their structure.
-        dense: Whether dense output is, too.
+        dense: Whether dense output is requested.
     """
 
     subs: list[diffrax.SubSaveAt]
@@ -49,7 +49,7 @@ def read(saveat: diffrax.SaveAt) -> Asked:
     """Returns what is asked for.
 
     Raises:
-        TypeError: If an output is no `diffrax.SubSaveAt`.
+        TypeError: If an output is not a `diffrax.SubSaveAt`.
     """
     subs, structure = jax.tree.flatten(saveat.subs, is_leaf=lambda x: isinstance(x, diffrax.SubSaveAt))
     for sub in subs:

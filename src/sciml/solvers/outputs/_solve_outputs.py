@@ -111,7 +111,7 @@ def solve_and_save(run: Solve, model: Any, y0: PyTree, request: Request) -> Solu
         run: The solve, `run(model, y0, request)`; it raises nothing where it fails.
         model: The model.
         y0: The initial state.
-        request: What was asked for.
+        request: The arguments of `solve`.
 
     Raises:
         ValueError: If it asks for what a solution of such a model does not have.
@@ -215,8 +215,8 @@ def _dense(
         run: The solve, which takes steps once more.
         model: The model.
         y0: The initial state.
-        request: What was asked for.
-        ts: Where steps begin, and the last one ends.
+        request: The arguments of `solve`.
+        ts: The starts of the steps and the end of the last one.
         ys: The states there.
         sol: The solution.
         pieces: The number of pieces of each step.

@@ -79,8 +79,8 @@ _MESHES = 12
 """How often nodes are added."""
 
 _INSIDE = 0.5 - np.sqrt(21) / 14
-"""Where the residual of the cubic is looked at in an interval, and as far from its end: it vanishes at both ends and,
-by collocation, in the middle."""
+"""The relative places in an interval, from both ends, where the residual of the cubic is evaluated: it vanishes at both
+ends and, by collocation, in the middle."""
 
 
 def solve_bvp(
@@ -98,10 +98,10 @@ def solve_bvp(
 ) -> Solution:
     r"""Solves the boundary value problem $\dot y = f(t, y, \mathrm{args})$, $b(y(t_0), y(t_1), \mathrm{args}) = 0$.
 
-    Between two nodes the solution is a cubic that satisfies the equation at both and in the middle (Lobatto IIIa,
-    order 4). Nodes are added where the residual of the equation is too large, unless something is traced, as in a
-    gradient: there the nodes are those that are given, so find them first, and pass `ts=sol.ts, ys=sol.ys`.
-    Derivatives by `args` are those of the implicit function, in forward and reverse mode: one linear solve.
+    Between two nodes the solution is a cubic that satisfies the equation at both and in the middle (Lobatto IIIa, order
+    4). Nodes are added where the residual of the equation is too large, unless something is traced, as in a gradient:
+    there the nodes are those that are given, so find them first, and pass `ts=sol.ts, ys=sol.ys`. Derivatives with
+    respect to `args` follow from the implicit function theorem, in forward and reverse mode, with one linear solve.
 
     The equations of all nodes are one dense linear system, in about a second for 500 nodes of two unknowns. A
     parameter that is not known, as an eigenvalue, is one more component of the state whose rate is zero.
@@ -112,7 +112,7 @@ def solve_bvp(
             numbers, an array or a PyTree, as the state has.
         ts: The nodes to begin with, of shape `(nodes,)`, ascending or descending; their ends are $t_0$ and $t_1$.
         ys: A guess of the states there: a PyTree like the state, with the nodes first on every leaf.
-        args: What model and boundary take beside that, any PyTree.
+        args: The last argument of the model and of `boundary`, any PyTree.
         rtol: The residual $\|\dot y - f\|$ that is allowed between nodes, relative to $\|f\|$ plus the mean
             of $|y|$ over the length of the interval, for each component.
         solver: An optimistix solver whose result the iteration starts from, as `optimistix.Dogleg(1e-3, 1e-3)` where
@@ -218,7 +218,7 @@ def _collocated(
         return flattened(jax.tree.map(jnp.asarray, boundary(unflattened(first, like), unflattened(last, like), args)))
 
     def equations(x, ts, operands, args):
-        """Of shape `(nodes, unknowns)`: the conditions at the ends, then those of each interval."""
+        """Of shape `(nodes, unknowns)`: the conditions at the ends, then the residuals of each interval."""
         h = (ts[1:] - ts[:-1])[:, None].astype(x.dtype)
         slope = jax.vmap(rate, (0, 0, None))(ts, x, operands)
         middle = (x[:-1] + x[1:]) / 2 + h / 8 * (slope[:-1] - slope[1:])

@@ -1,15 +1,15 @@
 r"""Conserved quantities of a vector field, and the term that holds them while its root is sought.
 
-A conserved quantity $c$ has $C(y) f(y) = 0$ for every state $y$, with $C = \partial c / \partial y$. So $f$ alone does
-not determine its root, and its Jacobian is singular there. The function
+A conserved quantity $c$ has $C(y) f(y) = 0$ for every state $y$, with $C = \partial c / \partial y$. So $f$ by itself
+does not determine its root, and its Jacobian is singular there. The function
 
 $$g(y) = f(y) - C(y)^T D \, (c(y) - c(y_0)), \qquad D > 0 \text{ diagonal},$$
 
 has the size of $f$ and vanishes only where $f(y) = 0$ and $c(y) = c(y_0)$, since $C g = - C C^T D (c(y) - c(y_0))$.
-Solutions of $\dot y = g(y)$ from $y_0$ are those of $f$; where $c$ differs, it comes back.
+Solutions of $\dot y = g(y)$ from $y_0$ are solutions of $f$; if $c$ differs, it comes back.
 
 Linear conserved quantities $W^T y$ are found. The columns of $W$ are a basis of the common left null space of the
-Jacobians at several states: a singular Jacobian at one state alone conserves nothing. The number of columns depends on
+Jacobians at several states: a singular Jacobian at a single state conserves nothing. The number of columns depends on
 values, so that the term is computed from the projector $W W^T$, whose shape does not.
 """
 
@@ -43,7 +43,7 @@ class LinearQuantities(NamedTuple):
 
     Attributes:
         matrix: The projector to them, by which the distance from the start is zero where they are held.
-        back: The projector times a rate. With both the term has the rounding of the small product alone.
+        back: The projector times a rate. With both, the term only has the rounding of the small product.
     """
 
     matrix: Float[Array, "n n"]
@@ -99,8 +99,8 @@ def conserved_quantities(
 def vanishes(quantities: LinearQuantities | GivenQuantities, rate: Array, jacobian: Array, x: Array) -> Bool[Array, ""]:
     """Returns whether the rates of linear quantities that were found vanish at a state, compared with their own terms.
 
-    Where one rate constant is larger than another by more than the precision can represent, the Jacobians at the start
-    may suggest a sum that the model does not conserve. The term that holds this sum then hides its rate.
+    If one rate constant is larger than another by more than the precision can represent, the Jacobians at the start may
+    suggest a sum that the model does not conserve. The term that holds this sum then hides its rate.
     """
     if isinstance(quantities, GivenQuantities):
         return jnp.ones((), bool)
@@ -160,7 +160,7 @@ class _NullSpace(NamedTuple):
         left: Singular vectors, in columns.
         values: Singular values.
         right: Singular vectors, in rows.
-        free: Which of `left` span the null space.
+        free: The columns of `left` that span the null space.
     """
 
     rows: Array

@@ -29,7 +29,7 @@ _GROWTH = 1e3
 
 
 _NOISE = 4.0
-"""Steps that rounding may cause are shorter than the tolerance by this factor: of an unknown that is zero, too."""
+"""Steps that rounding may cause are shorter than the tolerance by this factor, also for an unknown that is zero."""
 
 
 class Root(NamedTuple):
@@ -72,7 +72,7 @@ def damped_newton(
 
     Args:
         f: The equations, of the shape of `x`.
-        x: Where to begin.
+        x: The start.
         tolerance: The length of a step that is neglected, relative to the largest value over the nodes.
         max_steps: The most iterations.
         like: Values that `f` closes over.

@@ -1,6 +1,6 @@
-r"""A root whose derivatives are those of the implicit function.
+r"""A root with the derivatives of the implicit function theorem.
 
-Where $f(y, p) = 0$, the root moves with the parameters by
+If $f(y, p) = 0$, the root moves with the parameters by
 
 $$\frac{\partial f}{\partial y} \, dy = - \frac{\partial f}{\partial p} \, dp ,$$
 
@@ -31,7 +31,7 @@ from ._conserved import (
 
 
 def implicit_root(f: Callable[[Y], Y], y: Y, tolerances: Tolerances) -> Y:
-    """Returns `y` with the derivatives of the root of `f`; NaN derivatives where it is no root.
+    """Returns `y` with the derivatives of the root of `f`; NaN derivatives if it is not a root.
 
     Args:
         f: A function of the state, which may close over what is differentiated.
@@ -67,12 +67,12 @@ class SteadyRoot(NamedTuple):
 def steady_root(
     f: Callable[[Y], Y], y: Y, y0: Y, conserved: LinearQuantities | GivenQuantities, tolerances: Tolerances
 ) -> SteadyRoot:
-    """Returns `y` with the derivatives of the root of `f` whose conserved quantities are those of `y0`.
+    """Returns `y` with the derivatives of the root of `f` that has the conserved quantities of `y0`.
 
     Args:
         f: A vector field at one time, which may close over what is differentiated.
         y: The root, as it was found.
-        y0: What sets the conserved quantities.
+        y0: The state that sets the conserved quantities.
         conserved: These.
         tolerances: How long the Newton steps from `y` may be, one by the rates and one by the conserved quantities.
     """
@@ -94,7 +94,7 @@ def steady_root(
     inverse = jnp.where(regular, inverse, jnp.eye(*matrix.shape, dtype=x.dtype))
     steps = jnp.matmul(inverse, jnp.stack([rate, -term], axis=1), precision="highest")
     close = jnp.all(jax.vmap(lambda step: scaled_error(step, x, x, tolerances), in_axes=1)(steps) <= 1)
-    # a matrix that is singular at the root alone differs from this one by all of it in some direction
+    # a matrix that is only singular at the root differs from this one completely in some direction
     scale = tolerances.atol + tolerances.rtol * jnp.abs(x)
     nearer = jax.lax.stop_gradient(jacobian_of(held, x - jnp.sum(steps, axis=1)))
     change = jnp.matmul(inverse, nearer - matrix, precision="highest") * scale[None] / scale[:, None]
@@ -118,7 +118,7 @@ def _solved(along: Callable[[Y], Y], b: Y) -> Y:
     return unflattened(jnp.linalg.solve(matrix, x), b)
 
 
-# NaN in the tangent alone: the value is as it was found, only its derivative is not that of a root
+# NaN only in the tangent: the value is unchanged, but its derivative is not the derivative of a root
 @jax.custom_jvp
 def _known(x: Array, condition: BoolScalarLike) -> Array:
     del condition

@@ -50,7 +50,7 @@ _STUCK = 1e12
 
 
 class Settled(NamedTuple):
-    """Where a model came to rest.
+    """The state at which a model came to rest.
 
     Attributes:
         x: The state.
@@ -101,7 +101,7 @@ def settle(
     The second part is the method of Levenberg and Marquardt. It has the loop of the first, since both take a linear
     system, and the rates and their Jacobian after a step. These stand once in the program.
 
-    Newton's step is short near an unstable root, too, which the model leaves. So the model is at rest where also a step
+    Newton's step is also short near an unstable root, which the model leaves. So the model is at rest where also a step
     that is long compared with its times is about Newton's, or where the rates vanish to rounding.
 
     Args:

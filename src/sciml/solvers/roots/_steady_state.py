@@ -46,15 +46,15 @@ def steady_state(
     r"""Finds the state at rest, $f(t, y, \mathrm{args}) = 0$, that the model comes to from `y0`.
 
     By default the model is followed by implicit steps that grow, until they are Newton's. Conserved quantities, such as
-    the total of an enzyme, keep their values at `y0`, although $f$ alone does not determine them.
+    the total of an enzyme, keep their values at `y0`, although $f$ by itself does not determine them.
 
-    The derivatives are those of the implicit function: one linear solve, whatever the number of iterations, in
-    forward and reverse mode; see `Implicit`. With respect to `y0` they are those of the conserved quantities.
+    The derivatives follow from the implicit function theorem: one linear solve, whatever the number of iterations, in
+    forward and reverse mode; see `Implicit`. With respect to `y0` they are the derivatives of the conserved quantities.
 
     Args:
         model: `f(t, y, args) -> dy/dt`, as for `solve`.
         y0: The start, a PyTree of real arrays. It sets the conserved quantities.
-        args: What the model takes beside time and state.
+        args: The third argument of the model.
         conserved: A function `conserved(y)` that returns an array of conserved quantities, which may be nonlinear. By
             default a `ReactionNetwork` gives its `conservation_laws()`. For other models, linear conserved
             quantities are found: they are the left null space that the Jacobians at several states share. A function
@@ -69,8 +69,8 @@ def steady_state(
         throw: Whether to raise an error if none is found; under a transformation look at `status`.
 
     Returns:
-        A `Solution` with `ts` of shape `(1,)`, holding `t`, and `ys` like that of `solve`; NaN where no root was found.
-        Its status is `undetermined` where the Jacobian is singular although conserved quantities are held, or where a
+        A `Solution` with `ts` of shape `(1,)`, which holds `t`, and `ys` as from `solve`; NaN if no root was found. Its
+        status is `undetermined` where the Jacobian is singular although conserved quantities are held, or where a
         quantity that was found is not conserved: rate constants that differ widely may cause this in float32.
 
     Raises:
@@ -177,7 +177,7 @@ def _found(
     there = jnp.where(ended, root.close | ~root.determined, root.close & ~root.determined)
     status = jnp.where(there, status, int(Status.diverged)).astype(jnp.int32)
     good = status == int(Status.successful)
-    # a factor, by which derivatives are NaN, too
+    # a factor, which also makes derivatives NaN
     ys = jax.tree.map(lambda x: (x * jnp.where(good, 1, jnp.nan).astype(x.dtype))[None], root.y)
     none = jnp.zeros_like(taken)
     reached = jnp.where(good, t, jnp.full_like(t, jnp.nan))

@@ -1,4 +1,4 @@
-"""What to say where a user's model cannot be called or traced."""
+"""Messages for a user's model that cannot be called or traced."""
 
 import re
 import traceback
@@ -19,7 +19,7 @@ def check_callable(model: Any) -> None:
     """Checks that a model can be called as `model(t, y, args)`.
 
     Raises:
-        TypeError: If it is no function, or takes another number of arguments.
+        TypeError: If it is not a function, or accepts another number of arguments.
     """
     what = "`model` must be callable as `model(t, y, args)`, but"
     if isinstance(model, diffrax.ODETerm):

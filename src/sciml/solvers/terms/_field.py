@@ -123,7 +123,7 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
         model: `model(t, y, args) -> dy/dt`.
         t: A time, for its dtype.
         y: A state, for its structure, shapes and dtypes.
-        args: What the model takes beside time and state.
+        args: The third argument of the model.
         stages: How often a step evaluates the model; several evaluations may be separated by barriers.
 
     Raises:
@@ -142,7 +142,7 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
     # nothing is fused across the barriers of the CPU, so a loop loses nothing there
     many = program.size >= choices().fields.stages_in_loop_from
     long = apart and default_platform() == "cpu" and many and not program.has_kernels
-    # what the model holds and does not read is no operand: its cotangent, zero, would be carried through every loop
+    # leaves that the model does not read are not operands: their zero cotangent would be carried through every loop
     kinds, used = program.last_inputs(len(parameters))
     count = sum(used)
 
@@ -199,11 +199,11 @@ class Program:
         return reads(self.jaxpr, self.jaxpr.invars[0])
 
     def reads_inputs(self, first: int, count: int) -> list[bool]:
-        """Returns which of so many inputs, from one on, the program reads."""
+        """Returns the inputs, from a given one on, that the program reads."""
         return [reads(self.jaxpr, v) for v in self.jaxpr.invars[first : first + count]]
 
     def last_inputs(self, count: int) -> tuple[list[Any], list[bool]]:
-        """Returns the types of so many inputs at the end, and which of them the program reads."""
+        """Returns the types of the last inputs, and the ones among them that the program reads."""
         inputs = self.jaxpr.invars[len(self.jaxpr.invars) - count :]
         return [v.aval for v in inputs], [reads(self.jaxpr, v) or not _plain(v) for v in inputs]
 

@@ -1,8 +1,8 @@
 """A model with structure as the functions that a method needs of it, over one list of operands.
 
-A semilinear model is not one vector field but a linear part, the rest and transforms. Each function is
-traced once, as `_field` does it for one, and they share the model's parameters. What a step of known
-length needs of these, and no step changes, is computed once before the loops: the tables.
+A semilinear model is not one vector field but a linear part, the rest and transforms. Each function is traced once, as
+`_field` does it for one, and they share the model's parameters. Values that a step of known length needs and no step
+changes are computed once before the loops: the tables.
 """
 
 from collections.abc import Callable
@@ -127,7 +127,7 @@ def close_split_field(model: Callable, args: Args, functions: Functions) -> tupl
 
 
 def with_tables(field: SplitField, operands: list[Array], tables: PyTree) -> tuple[SplitField, list[Array]]:
-    """Returns the functions with tables beside them."""
+    """Returns the functions together with their tables."""
     leaves, structure = jax.tree.flatten(tables)
     return SplitField(field.programs, field.count, (len(operands), structure)), operands + leaves
 

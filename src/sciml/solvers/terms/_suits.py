@@ -29,7 +29,7 @@ def check_suits(model: Any, y0: Y, many: str = "`jax.vmap` of the solve") -> Non
     Args:
         model: The model.
         y0: The state of one member.
-        many: What takes a batch of states, as the message says.
+        many: The way to solve a batch of states, for the message.
 
     Raises:
         ValueError: If it has others.
@@ -87,7 +87,7 @@ def blaming_state(model: Any, y0: Y) -> Iterator[None]:
 
     Raises:
         ValueError: In place of what a model raised.
-        TypeError: So, too.
+        TypeError: The same.
     """
     try:
         yield
@@ -123,12 +123,12 @@ def _parameters_of_many(model: Any) -> tuple[str, tuple[int, ...]] | None:
 
 
 def _made(kind: type, message: str) -> Exception:
-    """Returns an error of the builtin kind: those of libraries may take other arguments."""
+    """Returns an error of the builtin kind: errors of libraries may have other arguments."""
     return TypeError(message) if issubclass(kind, TypeError) else ValueError(message)
 
 
 def _off_grid(model: Any, y0: Y) -> bool:
-    """Whether a state is one array whose last axes are not those of the model's grid, or of an operator's in it."""
+    """Whether a state is one array whose last axes differ from the model's grid, or from an operator's grid in it."""
     parts = (model, *vars(model).values())
     shape = next((part.grid.shape for part in parts if hasattr(getattr(part, "grid", None), "shape")), None)
     return shape is not None and hasattr(y0, "shape") and tuple(y0.shape[-len(shape) :]) != tuple(shape)

@@ -205,8 +205,7 @@ def step_of(integrator: Integrator, instant: Instant, operands: Operands) -> tup
 
 
 def saved_in_step(integrator: Integrator, pair: Pair, time: Array, instant: Instant, operands: Operands) -> PyTree:
-    """Returns the state at an elapsed time within a step from a pair, and at the end of the step the state of the
-    method."""
+    """Returns the state at an elapsed time within a step from a pair; at the end of the step, the method's state."""
     method = integrator.stepper
     assert isinstance(method, ReversibleStepper | SymmetricStepper)
     field, t, h = step_of(integrator, instant, operands)

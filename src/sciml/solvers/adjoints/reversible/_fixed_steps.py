@@ -133,8 +133,7 @@ class ReversibleLoop(AbstractReversibleLoop):
         return result, self.lanes.leave(errors)
 
     def _back(self, kept, cotangent, operands, differentiable):
-        """Runs all steps back; returns the pair at the start, its cotangent, the cotangent of the operands, and the
-        scales."""
+        """Runs all steps back; returns the pair at the start, its cotangent, the operands' cotangent, and the scales."""
         diff, constant = eqx.partition(operands, differentiable, is_leaf=is_value)
 
         def reverse_step(carry, tail):
@@ -235,7 +234,6 @@ def _largest(x: Array) -> Array:
 
 
 def start_of_backward_pass(end: Pair, cotangent: PyTree, diff: PyTree) -> Any:
-    """Returns the carry of the backward pass: the pair, its cotangent, the cotangent of the operands, and the
-    scales."""
+    """Returns the carry of the backward pass: the pair, its cotangent, the operands' cotangent, and the scales."""
     zeros = jax.tree.map(jnp.zeros_like, (end.z, diff))
     return end, Pair(cotangent, zeros[0]), zeros[1], jax.tree.map(_largest, end.y)
