@@ -1,4 +1,4 @@
-"""What models share that say of themselves that they are stencils: see `sciml.kernels.stencil.StencilRates`."""
+"""The common part of models that are stencils: see `sciml.kernels.stencil.StencilRates`."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from ..spatial.geometry._flux_form import alike
 
 
 def check_axes(y: Array, laplacian: Laplacian, lead: int = 0) -> None:
-    """Checks that a state has the axes of the grid, and so many before them, and that all cells are alike.
+    """Checks that a state has the axes of the grid, and a number of axes before them, and that the grid is uniform.
 
     Raises:
         NotForKernelsError: If it has more, or if they are not.

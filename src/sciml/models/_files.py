@@ -21,14 +21,14 @@ def save(path: str | os.PathLike, model: PyTree, hyperparameters: Mapping[str, A
     """Writes a model, or any PyTree of arrays, to one file.
 
     Its first line says in JSON what is in it: the names, shapes and dtypes of all leaves, what else the model is made
-    of, and the hyperparameters. The numbers follow, by `eqx.tree_serialise_leaves`. The file is whole or is not
-    there; its permissions are those of any new file, by the process's umask.
+    of, and the hyperparameters. The numbers follow, by `eqx.tree_serialise_leaves`. The file is either complete or
+    absent; its permissions follow the process's umask, like any new file.
 
     Args:
         path: The file.
         model: The model. Functions in it are not written: they come from `like` of `load`.
-        hyperparameters: What `load` calls a class or function with to make such a model: numbers, strings, lists and
-            so on.
+        hyperparameters: The arguments with which `load` calls a class or function to build such a model: numbers,
+            strings, lists and so on.
 
     Raises:
         TypeError: If the hyperparameters are not what JSON holds.
@@ -122,7 +122,7 @@ def _made(make: Callable[..., Any], hyperparameters: Any, path: Any) -> Any:
 
 
 def _described(model: PyTree) -> dict[str, Any]:
-    """Returns the leaves of a model by name, and what it is made of beside them."""
+    """Returns the leaves of a model by name, and its other parts."""
     leaves = {}
     for path, x in jax.tree_util.tree_leaves_with_path(model):
         name = jax.tree_util.keystr(path, simple=True, separator=".") or "model"
@@ -137,7 +137,7 @@ def _word(x: Any) -> str:
 
 
 def _parts(node: Any, name: str) -> dict[str, str]:
-    """Returns what of a PyTree of modules is no leaf: classes, and fields that are static."""
+    """Returns the parts of a PyTree of modules that are not leaves: classes, and static fields."""
     found = {}
     if isinstance(node, eqx.Module):
         found[name] = type(node).__qualname__

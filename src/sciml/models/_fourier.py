@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Inexact
 
 
 def transform(y: Inexact[Array, "..."], axes: int) -> Inexact[Array, "..."]:
-    """Returns the Fourier coefficients of a field over its last axes; of a real one those of half of the modes."""
+    """Returns the Fourier coefficients of a field over its last axes; for a real field half of the modes."""
     over = tuple(range(-axes, 0))
     return jnp.fft.fftn(y, axes=over) if jnp.iscomplexobj(y) else jnp.fft.rfftn(y, axes=over)
 

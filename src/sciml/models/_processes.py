@@ -18,7 +18,7 @@ class GeometricBrownian(AbstractStochastic):
 
     in the sense of Ito. The state may have any shape; every element has a Brownian motion of its own.
 
-    Good values: the defaults are those of a share in a year, `y0 = 100`, time from 0 to 1. The solution is
+    Good values: the defaults are for a share price over a year, `y0 = 100`, time from 0 to 1. The solution is
     $S_0 \exp((\mu - \sigma^2 / 2) t + \sigma W)$; its mean and variance are
     `sciml.verify.reference("geometric_brownian_moments", ...)`.
 
@@ -58,7 +58,7 @@ class GeometricBrownian(AbstractStochastic):
 
 
 class OrnsteinUhlenbeck(AbstractStochastic):
-    r"""What is pushed about by noise and drawn back to its mean.
+    r"""A process driven by noise that returns to its mean.
 
     $$\mathrm{d}x = \theta (m - x) \, \mathrm{d}t + \sigma \, \mathrm{d}W$$
 

@@ -111,7 +111,7 @@ class AdvectionDiffusion(AbstractDiffusing):
 
     Attributes:
         upwind: The operator of the flow, with the boundary conditions.
-        laplacian: That of diffusion, with the same conditions.
+        laplacian: The Laplacian of diffusion, with the same conditions.
         velocity: $v$, of shape `(ndim,)` or `(ndim, *grid)`; a number in one dimension.
         diffusivity: $D$.
 
@@ -120,7 +120,7 @@ class AdvectionDiffusion(AbstractDiffusing):
         boundary: The conditions at the sides.
         velocity: $v$.
         diffusivity: $D$.
-        order: The order of accuracy of the flow in space, 1, 3, 5 or 7; that of diffusion is one higher.
+        order: The order of accuracy of the advection in space, 1, 3, 5 or 7; the order of diffusion is one higher.
 
     Raises:
         ValueError: If the velocity has the wrong shape.
@@ -190,14 +190,14 @@ class Burgers(AbstractDiffusing):
 
     Attributes:
         upwind: The operator of the flow, with the boundary conditions.
-        laplacian: That of viscosity, with the same conditions.
+        laplacian: The Laplacian of viscosity, with the same conditions.
         viscosity: $\nu$.
 
     Args:
         grid: The grid.
         boundary: The conditions at the sides.
         viscosity: $\nu$.
-        order: The order of accuracy of the flow in space, 1, 3, 5 or 7; that of viscosity is one higher.
+        order: The order of accuracy of the advection in space, 1, 3, 5 or 7; the order of viscosity is one higher.
 
     Source:
         J. M. Burgers, Adv. Appl. Mech. 1:171, 1948; C. Basdevant et al., Computers & Fluids 14:23, 1986.

@@ -25,7 +25,7 @@ from .._cells import check_axes, rates
 class AbstractDiffusing(AbstractSplit):
     r"""A model $\partial_t u = \nabla \cdot (D \nabla u) + \dots$ of fields, with diffusion as its stiff part.
 
-    Its systems are solved by `sciml.spatial.ImplicitDiffusion`. Values at the walls belong to the rest. Where it
+    Its systems are solved by `sciml.spatial.ImplicitDiffusion`. Values at the walls belong to the rest. If it
     separates, exponential methods run in its modes.
 
     Attributes:
@@ -72,7 +72,7 @@ class InModes(AbstractSemilinear):
 
     Attributes:
         model: The model.
-        lead: The number of the state's axes before those of the grid.
+        lead: The number of the state's axes before the axes of the grid.
     """
 
     model: AbstractDiffusing
@@ -109,7 +109,7 @@ class Diffusion(AbstractDiffusing):
 
     $$\partial_t u = \nabla \cdot (D \nabla u)$$
 
-    The state is the field $u$, an array whose last axes are those of the grid. Modes $e^{i k x}$ decay as
+    The state is the field $u$, an array whose last axes are the axes of the grid. Modes $e^{i k x}$ decay as
     $e^{-D k^2 t}$.
 
     Good values: `diffusivity=1`, a box of length 1, time from 0 to 0.1.
@@ -158,7 +158,7 @@ class Diffusion(AbstractDiffusing):
         return diffuse(p.laplacian, p.diffusivity)(y, t=t, args=args)
 
     def stencil(self, y: Float[Array, "..."]) -> StencilRates:
-        """Returns the same for one cell, for kernels, where the diffusivity is no tensor."""
+        """Returns the same for one cell, for kernels, if the diffusivity is not a tensor."""
         check_axes(y, self.laplacian)
         d, n = with_dtype(self.diffusivity, y.dtype), self.laplacian.grid.ndim
         if d.ndim == 0:

@@ -29,10 +29,10 @@ from ...spatial.geometry._immersed import beside
 #
 # $$J = \frac{D}{h} \big( B(p) u_0 - B(-p) u_1 \big), \qquad p = \frac{V_1 - V_0}{D}, \qquad B(p) = \frac{p}{e^p - 1}.$$
 #
-# It vanishes where $u_1 / u_0 = e^{-p}$, whatever the distance; both weights are positive, so that what is positive
-# stays so; and for small $p$ it is the central difference, of second order. These are the fluxes of D. L. Scharfetter
-# and H. K. Gummel, IEEE Trans. Electron Devices 16:64, 1969, and those of J. S. Chang and G. Cooper, J. Comput. Phys.
-# 6:1, 1970.
+# It vanishes if $u_1 / u_0 = e^{-p}$, whatever the distance; both weights are positive, so that positive values stay
+# positive; and for small $p$ it is the central difference, of second order. These are the fluxes of D. L. Scharfetter
+# and H. K. Gummel, IEEE Trans. Electron Devices 16:64, 1969, and of J. S. Chang and G. Cooper, J. Comput. Phys. 6:1,
+# 1970.
 
 
 _SMALL = 1e-2
@@ -72,7 +72,7 @@ def drifted(boundary: Any, grid: AbstractGrid, u: Array, potential: Array, diffu
         boundary: The boundary.
         grid: The grid.
         u: The field.
-        potential: $V$, of the axes of the grid alone or those of the field.
+        potential: $V$, with the axes of the grid or the axes of the field.
         diffusivity: $D$, a number.
     """
     total = None
@@ -103,11 +103,11 @@ class FokkerPlanck(AbstractSplit):
 
     $$\partial_t u = \nabla \cdot (u \nabla V + D \nabla u)$$
 
-    It is the density of $dx = -\nabla V\, dt + \sqrt{2 D}\, dW$. The fluxes are those of Scharfetter and Gummel, which
-    Chang and Cooper found for this equation: the integral of the density is conserved to rounding where nothing flows
-    through the sides, the law $e^{-V / D}$ is stationary to rounding on every grid (`stationary`), and a density that
-    is positive stays so, in explicit Euler's and strong-stability-preserving steps of at most `2 / spectral_radius` and
-    in backward Euler's of any length. Solutions are of second order.
+    It is the density of $dx = -\nabla V\, dt + \sqrt{2 D}\, dW$. The fluxes are the Scharfetter-Gummel fluxes, which
+    Chang and Cooper found for this equation. The integral of the density is conserved to rounding if there is no flux
+    through the sides, and the law $e^{-V / D}$ is stationary to rounding on every grid (`stationary`). A positive
+    density stays positive in explicit Euler and strong-stability-preserving steps of at most `2 / spectral_radius`, and
+    in backward Euler steps of any length. Solutions are of second order.
 
     In several dimensions the implicit part needs $e^{-V / D}$ as numbers: $V$ may vary by some 80 times $D$ in float32,
     700 times in float64. The model is linear. Implicit-explicit methods, which `solve` takes, have all
@@ -135,7 +135,7 @@ class FokkerPlanck(AbstractSplit):
         diffusivity: $D$, a number.
 
     Raises:
-        ValueError: If the potential does not have the grid's shape, or $D$ is no number.
+        ValueError: If the potential does not have the grid's shape, or $D$ is not a number.
         TypeError: If a condition is another, or a body does not reflect.
 
     Source:
@@ -359,6 +359,6 @@ def _scaled(matrix: Faces, half: Array) -> Faces:
 
 
 def _at_end(x: Array, axis: int, place: int, back: Array, share: Any) -> Array:
-    """What leaves through the face at an end, less what comes back."""
+    """The outflow through the face at an end, minus the inflow."""
     take = lambda values: jax.lax.slice_in_dim(values, place, place + 1, axis=axis)  # noqa: E731
     return jax.lax.dynamic_update_slice_in_dim(x, take(x) - share * take(back), place, axis)

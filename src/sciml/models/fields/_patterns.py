@@ -84,10 +84,10 @@ class SwiftHohenberg(AbstractSemilinear):
     $$\partial_t u = r u - (q^2 + \nabla^2)^2 u + g u^2 - u^3$$
 
     The state is the field $u$. Small waves grow as $e^{\sigma t}$ with $\sigma = r - (q^2 - k^2)^2$: below the
-    threshold $r = 0$ all decay, above it those of $k \approx q$ grow, for small $r$ to rolls of amplitude
+    threshold $r = 0$ all decay, above it waves with $k \approx q$ grow, for small $r$ to rolls of amplitude
     $\sqrt{4 r / 3}$. The energy
-    $\int \tfrac12 ((q^2 + \nabla^2) u)^2 - \tfrac{r}{2} u^2 - \tfrac{g}{3} u^3 + \tfrac14 u^4$ never grows; this holds
-    for the expansion in modes, too, whose products are therefore not dealiased.
+    $\int \tfrac12 ((q^2 + \nabla^2) u)^2 - \tfrac{r}{2} u^2 - \tfrac{g}{3} u^3 + \tfrac14 u^4$ never grows; this also
+    holds for the expansion in modes, whose products are therefore not dealiased.
 
     Good values: the defaults, a periodic box of ten wavelengths, $[0, 20 \pi]^2$, with $128^2$ cells, small noise,
     steps of 0.1 to a time of 100; `quadratic=1.0`, `rate=0.1` for hexagons.

@@ -105,8 +105,8 @@ class CahnHilliard(AbstractSemilinear):
     no slope. Small waves on a mixture $u = m$ grow as $e^{\sigma t}$ with
     $\sigma = M k^2 (1 - 3 m^2 - \epsilon^2 k^2)$; a wall at rest is $\tanh(x / (\sqrt 2 \epsilon))$ and has the energy
     $\tfrac{2 \sqrt 2}{3} \epsilon$ of each unit of its area; drops grow as $t^{1/3}$. The mass $\int u$ does not change
-    and the energy $\int \tfrac12 \epsilon^2 |\nabla u|^2 + \tfrac14 (1 - u^2)^2$ never grows: this holds for the
-    expansion in modes, too, whose products are therefore not dealiased.
+    and the energy $\int \tfrac12 \epsilon^2 |\nabla u|^2 + \tfrac14 (1 - u^2)^2$ never grows: this also holds for the
+    expansion in modes, whose products are therefore not dealiased.
 
     The linear part for exponential and implicit-explicit methods is $-M (\epsilon^2 \nabla^4 - a \nabla^2) u$ with the
     stabilisation $a$; the rest is then $M \nabla^2 (u^3 - (1 + a) u)$. With $a = 2$ it has no derivative inside the two

@@ -104,7 +104,7 @@ class ReactionDiffusion(AbstractDiffusing):
     def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
         """Returns the lower end of the eigenvalues' real parts, by which `sciml.solve` knows stable steps.
 
-        That of the reaction is the lowest eigenvalue of the symmetric part of its Jacobian, at any place.
+        The eigenvalue of the reaction is the lowest eigenvalue of the symmetric part of its Jacobian, at any place.
         """
         p = with_dtype(self, y.dtype)
         jacobians = _jacobians(p.reaction, t, y, args)
@@ -335,10 +335,9 @@ class KellerSegel(AbstractDiffusing):
     `sciml.verify.reference("keller_segel_growth", ...)`. In two dimensions a heap of more than
     $8 \pi D_u D_c / (\chi \alpha)$ cells collapses to a point in a finite time, and the grid then says nothing more.
 
-    The fluxes of cells are those of Scharfetter and Gummel: where nothing passes the sides the number of cells is
-    conserved to rounding, explicit steps of at most `2 / spectral_radius` keep both fields positive, and
-    $u \propto e^{\chi c / D_u}$ is at rest whatever the grid. Diffusion is the implicit part for implicit-explicit
-    methods.
+    The fluxes of cells are Scharfetter-Gummel fluxes: without flux through the sides the number of cells is conserved
+    to rounding, explicit steps of at most `2 / spectral_radius` keep both fields positive, and
+    $u \propto e^{\chi c / D_u}$ is at rest on every grid. Diffusion is the implicit part for implicit-explicit methods.
 
     Good values: the defaults, a box of length 10 with `Neumann(0.0)`, a density of 2 with some noise, time from 0 to
     20.

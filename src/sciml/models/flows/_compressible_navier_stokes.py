@@ -32,14 +32,14 @@ class CompressibleNavierStokes(AbstractConservationLaw):
 
     with $E = p / (\gamma - 1) + \rho |v|^2 / 2$, the temperature $T = p / \rho$ (in units where the gas constant of a
     unit of mass is one), the conductivity $\kappa = \gamma \mu / ((\gamma - 1) \mathrm{Pr})$, and the viscosity $\mu$,
-    constant or $\mu_0 (T / T_0)^\omega$. Any units that fit one another serve: $\mu$ has those of density times
+    constant or $\mu_0 (T / T_0)^\omega$. Any units that fit one another serve: $\mu$ has the unit of density times
     velocity times length.
 
-    The state is density, momentum and energy of a unit of volume, of shape `(ndim + 2, *grid)`, as that of `Euler`,
-    which is what this is without viscosity. What flows with the gas goes by finite volumes as there; stress and heat by
-    differences of second order at the faces, such that mass, momentum and energy are conserved to rounding. Steps are
-    explicit: `crossing_rate` and `spectrum` count what diffuses, too, so that `sciml.solve` takes stable ones. Rates
-    are computed by XLA; there is no kernel for them.
+    The state is density, momentum and energy per unit of volume, of shape `(ndim + 2, *grid)`, as for `Euler`, the same
+    model without viscosity. Advection uses finite volumes as there; stress and heat use second-order differences at the
+    faces, such that mass, momentum and energy are conserved to rounding. Steps are explicit: `crossing_rate` and
+    `spectrum` include diffusion, so that `sciml.solve` takes stable steps. Rates are computed by XLA; there is no
+    kernel for them.
 
     Along `NoSlipWall` the gas has the velocity of the wall, and its temperature or no flux of heat; along `Reflecting`
     it slips. At a side whose values vary along it the stress lacks how they do.
@@ -56,21 +56,21 @@ class CompressibleNavierStokes(AbstractConservationLaw):
 
     Args:
         grid: A `Grid`.
-        boundary: What is beyond the sides: `Periodic()`, `Inflow(state)`, `Outflow()`, `NoSlipWall()`, `Reflecting()`,
-            `MovingWall(velocity)`, or several by name; or a `sciml.parallel.Domain`.
+        boundary: The conditions beyond the sides: `Periodic()`, `Inflow(state)`, `Outflow()`, `NoSlipWall()`,
+            `Reflecting()`, `MovingWall(velocity)`, or several by name; or a `sciml.parallel.Domain`.
         viscosity: $\mu_0$.
         prandtl: $\mathrm{Pr}$.
         gamma: $\gamma$, the ratio of specific heats.
         exponent: $\omega$, about 0.7 for air, or None.
         reference: $T_0$.
         reconstruction: How values in cells are continued to the faces.
-        flux: What flows between two states, without viscosity.
+        flux: The numerical flux between two states, without viscosity.
         variables: In which variables they are continued.
-        limiter: What keeps density and pressure positive, or None.
+        limiter: The limiter that keeps density and pressure positive, or None.
         forces: $s$ as a function `(t, y, args)` of the conserved state, or None.
 
     Raises:
-        TypeError: If the grid is no `Grid`.
+        TypeError: If the grid is not a `Grid`.
 
     Source:
         L. D. Landau, E. M. Lifshitz, Fluid Mechanics, 2nd ed., Pergamon, 1987, sections 15 and 49.
@@ -266,7 +266,7 @@ class CompressibleNavierStokes(AbstractConservationLaw):
         return self.gas.crossing_rate(t, y, args) + self.diffusion_rate(y) / 2
 
     def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Complex[Array, " waves"]:
-        """Returns eigenvalues of the Jacobian in smooth flow: of waves that are damped, and of what diffuses alone."""
+        """Returns eigenvalues of the Jacobian in smooth flow: of damped waves, and of pure diffusion."""
         waves = self.gas.spectrum(t, y, args)
         rate = self.diffusion_rate(y)
         damping = rate * jnp.asarray((1 - np.cos(PHASES)) / 2, rate.dtype)
@@ -285,7 +285,7 @@ class CompressibleNavierStokes(AbstractConservationLaw):
 
 
 def _part(x: Array, axis: int, first: int, last: int) -> Array:
-    """What is left of a state along an axis of the grid without so many layers at either end."""
+    """A state along an axis of the grid without a number of layers at either end."""
     return jax.lax.slice_in_dim(x, first, x.shape[1 + axis] - last, axis=1 + axis)
 
 

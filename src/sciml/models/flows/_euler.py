@@ -26,8 +26,8 @@ class Euler(AbstractConservationLaw):
 
     On an `OrthogonalGrid` in `Axisymmetric` coordinates the velocity is that along $r$ and $z$: a jet, or an explosion,
     that does not depend on the angle. The pressure on the sides of a ring is a source, $p / r$ along $r$, such that gas
-    at rest stays so to rounding; the axis $r = 0$ takes no condition. `Spherical` coordinates, and `Polar` ones of one
-    axis, serve, too.
+    at rest stays so to rounding; the axis $r = 0$ takes no condition. `Spherical` coordinates, and `Polar` coordinates
+    of one axis, are also supported.
 
     Good values: the defaults, the shock tube of Sod: $(\rho, v, p) = (1, 0, 1)$ on the left and $(0.125, 0, 0.1)$ on
     the right, time from 0 to 0.2.
@@ -39,13 +39,13 @@ class Euler(AbstractConservationLaw):
 
     Args:
         grid: The grid.
-        boundary: What is beyond the sides: `Periodic()`, `Inflow(state)`, `Outflow()`, `Reflecting()`,
+        boundary: The conditions beyond the sides: `Periodic()`, `Inflow(state)`, `Outflow()`, `Reflecting()`,
             `MovingWall(velocity)`, or several by name.
         gamma: $\gamma$.
         reconstruction: How values in cells are continued to the faces.
-        flux: What flows between two states.
+        flux: The numerical flux between two states.
         variables: In which variables they are continued.
-        limiter: What keeps density and pressure positive, or None.
+        limiter: The limiter that keeps density and pressure positive, or None.
         forces: $s$ as a function `(t, y, args)` of the conserved state, or None. Arrays among the leaves of a module
             are parameters.
 

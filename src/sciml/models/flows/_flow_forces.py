@@ -21,7 +21,7 @@ class Carried(eqx.Module):
     r"""A temperature, or the concentration of something: $\partial_t c + \nabla \cdot (u c) = \kappa \nabla^2 c + q$.
 
     Attributes:
-        boundary: What holds for it at the sides of the box, `sciml.spatial.Boundaries` or the conditions of one; at an
+        boundary: Its conditions at the sides of the box, `sciml.spatial.Boundaries` or the conditions of one; at an
             outlet `Extrapolate()` or `Neumann(0.0)`.
         diffusivity: $\kappa$, a number.
         source: $q$, a function `(t, c, args)` of the concentration that returns an array over the grid; or None.
@@ -119,7 +119,7 @@ class Smagorinsky(AbstractEddyViscosity):
 
 
 _AIRY = 1.3717212
-"""Ai(0) / |Ai'(0)|: how deep a line of friction seems to begin for the velocity beside it, in its own length."""
+"""Ai(0) / |Ai'(0)|: the apparent depth of the start of a friction line for the adjacent velocity, in its own length."""
 
 
 class AbstractFlowForce(eqx.Module):
@@ -256,8 +256,8 @@ class Obstacle(AbstractFlowForce):
     `Obstacle.of_distance` fits them. Everything is differentiable by $\chi$, the shape. An explicit step may not be
     longer than about $2 \eta$.
 
-    Good values: those of `Obstacle.of_distance`; or $\eta$ of one or two steps, and $\chi$ of a body with the signed
-    distance $d$ from its surface (negative within) as `jnp.clip(0.5 - d / h, 0, 1)`.
+    Good values: the values of `Obstacle.of_distance`; or $\eta$ of one or two steps, and $\chi$ of a body with the
+    signed distance $d$ from its surface (negative within) as `jnp.clip(0.5 - d / h, 0, 1)`.
 
     Attributes:
         share: $\chi$, an array over the grid, between 0 and 1.
@@ -295,17 +295,17 @@ class Obstacle(AbstractFlowForce):
 
         $$s = \frac{w}{2} - \frac{\mathrm{Ai}(0)}{|\mathrm{Ai}'(0)|} (w \nu \eta)^{1/3}$$
 
-        beyond the middle of the line. So the line is drawn within the body by as much. What is left is of the second
-        order in the width, and of the first in $\eta$: as a porous body it lets through about $\eta$ over the time in
-        which the flow passes it.
+        beyond the middle of the line. So the line is drawn within the body by as much. The remaining error is of second
+        order in the width, and of first order in $\eta$: like a porous body, it transmits a share of about $\eta$ over
+        the time in which the flow passes it.
 
         Args:
             distance: The signed distance from the surface at the centres of cells, negative within.
             width: $w$, one or two times the spacing there.
-            viscosity: $\nu$, that of the flow.
+            viscosity: $\nu$, the viscosity of the flow.
             time: $\eta$, at most a hundredth of the time in which the flow passes the body, and so short that
                 $\sqrt{\nu \eta}$ is no more than a quarter of the width.
-            velocity: That of the body, one value for each axis, or 0.
+            velocity: The velocity of the body, one value for each axis, or 0.
 
         Source:
             E. W. Hester, G. M. Vasil, K. J. Burns, J. Comput. Phys. 430:110043, 2021, for walls that are shifted by

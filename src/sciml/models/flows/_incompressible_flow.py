@@ -33,7 +33,7 @@ class FlowState(NamedTuple):
 
     Attributes:
         velocity: The velocity through the unknown faces across each axis, an array each.
-        carried: What is carried, by name, at the centres of cells.
+        carried: The carried fields, by name, at cell centres.
 
     Example:
         ```python
@@ -56,11 +56,11 @@ class IncompressibleFlow(AbstractModel):
       \qquad \nabla \cdot u = 0$$
 
     with $p$ the pressure over the density and $f$ the sum of `forces`. Velocities are at the faces of cells, all else
-    at their centres. The vector field is that of $u$ alone, $\dot u = P(\dots)$, where the projection $P$ takes out
-    what would change the divergence: an ordinary differential equation, which every method, adjoint and ensemble of
-    `sciml.solve` takes. What `start` returns has no divergence; $P$ is linear, so that after any number of steps there
-    is none either, to rounding. Only where the velocity across a side is a function of time it has the error of the
-    time step, and `project` removes it.
+    at their centres. The vector field acts only on $u$, $\dot u = P(\dots)$, where the projection $P$ removes any
+    change of the divergence: an ordinary differential equation, which every method, adjoint and ensemble of
+    `sciml.solve` supports. The result of `start` has no divergence; $P$ is linear, so the divergence stays zero to
+    rounding after any number of steps. Only where the velocity across a side is a function of time it has the error of
+    the time step, and `project` removes it.
 
     Second order in space. `Central` transport keeps the energy where no viscosity, force or side changes it.
     Diffusion limits explicit steps on fine grids: `ImplicitFriction` takes it implicitly. `solve(cfl=0.8,
@@ -72,9 +72,9 @@ class IncompressibleFlow(AbstractModel):
     Attributes:
         velocity: The faces, and what is at the sides.
         viscosity: $\nu$, kinematic: a number, or an array over the grid.
-        carried: What the flow carries, by name.
-        forces: What acts on it.
-        transport: What value is carried through a face.
+        carried: The carried fields, by name.
+        forces: The forces on it.
+        transport: The interpolation of carried values to faces.
         eddies: The viscosity of eddies that the grid does not resolve, or None.
         blocks: How it is split over devices, or None.
 
@@ -84,14 +84,14 @@ class IncompressibleFlow(AbstractModel):
         boundary: One side for all, or by name: `Periodic()`, `NoSlip(velocity)`, `FreeSlip()`,
             `VelocityInlet(velocity)`, `PressureOutlet(pressure)`.
         viscosity: $\nu$.
-        carried: What the flow carries: names with a `Carried` each.
+        carried: The carried fields: names with a `Carried` each.
         forces: `BodyForce`, `Buoyancy`, `Obstacle`, or others of the kind `AbstractFlowForce`.
         transport: `Central()`, or `LimitedUpwind()`.
         eddies: `Smagorinsky()`, or None.
         domain: A `sciml.parallel.Domain` without `boundary` whose devices share the grid, or None. It takes what
-            `to_blocks` makes of a state, and `from_blocks` makes whole ones of its results. Cells are those of a
-            device's block and its neighbours'. Devices share the transforms for the pressure, with two all-to-alls for
-            each axis that is split; split every axis, and it is gathered and every device solves for all of it.
+            `to_blocks` makes of a state, and `from_blocks` makes whole ones of its results. Cells belong to a device's
+            block and its neighbours. Devices share the transforms for the pressure, with two all-to-alls for each axis
+            that is split; split every axis, and it is gathered and every device solves for all of it.
 
     Raises:
         ValueError: If the grid has one axis or turns, a side is missing, or the viscosity or state has the wrong shape;
@@ -185,7 +185,8 @@ class IncompressibleFlow(AbstractModel):
     def to_blocks(self, y: FlowState) -> FlowState:
         """Returns a state as blocks side by side, as `Domain.run` takes it.
 
-        Where the velocity across both ends of a split axis is given, it has one face more: zero, and no unknown.
+        If the velocity across both ends of a split axis is given, it has one more face, which is zero and not an
+        unknown.
 
         Args:
             y: A state.
@@ -224,7 +225,7 @@ class IncompressibleFlow(AbstractModel):
         Args:
             velocity: A function of the coordinates that returns the components, or a number or an array at the unknown
                 faces for each; None for rest.
-            carried: What is carried, by name: a number, an array over the grid, or a function of the coordinates.
+            carried: The carried fields, by name: a number, an array over the grid, or a function of the coordinates.
             t: The time, for values at sides that are functions.
             args: Their second argument.
             dtype: The dtype of the state; by default the default floating type.
@@ -340,7 +341,7 @@ class IncompressibleFlow(AbstractModel):
         return Projection(self.velocity)
 
     def in_dtype_of(self, y: FlowState) -> "IncompressibleFlow":
-        """Returns the model in the dtype of a state, and within a block that of the block."""
+        """Returns the model in the dtype of a state, and within a block the model of the block."""
         return with_dtype(self, y.velocity[0].dtype)._here
 
     @property
@@ -360,9 +361,9 @@ class IncompressibleFlow(AbstractModel):
     ) -> tuple[Velocity, Float[Array, "..."]]:
         """Returns the projected acceleration, and the pressure.
 
-        What divergence rounding and steps have made fades in the time in which the flow crosses a cell, or at the given
-        rate: an explicit step that is stable for the flow is so for that. Without it rounding would add up where the
-        flow is steady, as it then has the same sign at every step.
+        Divergence from rounding and steps decays in the time in which the flow crosses a cell, or at the given rate: an
+        explicit step that is stable for the flow is also stable for this decay. Without it rounding would add up where
+        the flow is steady, as it then has the same sign at every step.
         """
         for i, (u, h) in enumerate(zip(y.velocity, broadest(self.grid))):
             # not the largest: its derivative asks which value equals it, and finds none where XLA computes one twice
@@ -374,7 +375,7 @@ class IncompressibleFlow(AbstractModel):
         return self._projection.accelerate(force, excess, t=t, args=args)
 
     def momentum(self, t: RealScalarLike, y: FlowState, args: Args) -> Velocity:
-        """Returns all rates of the velocity but that of the pressure, at the unknown faces."""
+        """Returns all rates of the velocity except the pressure's, at the unknown faces."""
         total = carry_momentum(self.velocity, self.transport, y.velocity, t, args)
         terms = [self._friction(t, y, args), *(force(self, t, y, args) for force in self.forces)]
         for term in terms:
@@ -412,7 +413,7 @@ class IncompressibleFlow(AbstractModel):
         return sum(h**-2 for h in finest(self.grid)) * jnp.max(jnp.stack([x.astype(dtype) for x in found]))
 
     def check_state(self, y: Any) -> None:
-        """Refuses what is no state on the grid.
+        """Raises an error if it is not a state on the grid.
 
         Raises:
             TypeError: If it is not a real `FlowState`.
@@ -447,9 +448,9 @@ class ImplicitFriction(AbstractSplit):
     preconditioner. Between periodic sides that is exact after one step, with walls a few are needed, fewer the smaller
     $\tau \nu / h^2$ is.
 
-    With `solve(cfl=...)` the steps follow the flow alone; a fluid at rest that a force sets in motion gives no hint of
-    how long the first may be, so there give `dt`, or tolerances too. `sciml.solvers.CrankNicolson` and `ARS` are of
-    second order, `ARK` of third, with error control.
+    With `solve(cfl=...)` the steps only follow the flow. For a fluid at rest that a force sets in motion, the flow does
+    not determine the first step: pass `dt`, or also tolerances. `sciml.solvers.CrankNicolson` and `ARS` are of second
+    order, `ARK` of third, with error control.
 
     Under a `Domain` devices share the transforms of each iteration.
 

@@ -23,7 +23,7 @@ from ._split_modes import Resolved
 
 
 class AbstractDealiasing(eqx.Module):
-    r"""Which modes are multiplied, and on what grid.
+    r"""The multiplied modes, and their grid.
 
     The product of two waves $k$ and $l$ has the waves $k + l$; those that are too short for the grid look like longer
     ones on it (aliases).
@@ -138,7 +138,7 @@ class ThreeHalves(AbstractDealiasing):
         return fourier.inverse(_on_grid(modes, shape, fine, shape), fine, True)
 
     def modes(self, fields: Float[Array, "..."], shape: tuple[int, ...]) -> Complex[Array, "..."]:
-        """Returns those of their modes that the grid of the model has."""
+        """Returns their modes that are on the grid of the model."""
         return _on_grid(fourier.transform(fields, len(shape)), _finer(shape), shape, shape)
 
     def resolved(self, shape: tuple[int, ...]) -> Resolved:
@@ -153,7 +153,7 @@ def _finer(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _on_grid(
     modes: Complex[Array, "..."], here: tuple[int, ...], there: tuple[int, ...], coarse: tuple[int, ...]
 ) -> Complex[Array, "..."]:
-    """Returns the modes of a grid as those of another, the ones that the coarser of both has, and zeros.
+    """Returns the modes of a grid as modes of another: the ones of the coarser grid, and zeros.
 
     Args:
         modes: The coefficients, half of them along the last axis.
@@ -196,7 +196,7 @@ def as_dealiasing(dealiasing: str) -> AbstractDealiasing:
 
 
 class SteadyPower(eqx.Module):
-    r"""What keeps turbulence going: a force along the large eddies, which puts a constant power into the flow.
+    r"""The forcing of turbulence: a force along the large eddies, which puts a constant power into the flow.
 
     $$\hat f(k) = \frac{P}{2 E_<}\, \hat u(k) \quad \text{for } |k| \leq k_f$$
 
@@ -236,7 +236,7 @@ class NavierStokes3D(AbstractSemilinear):
     products are exact, by default the lower two thirds: without viscosity and forcing it keeps the energy of these
     modes to rounding. It takes eight transforms.
 
-    What of a start is not without divergence, fades by viscosity alone: begin with `project` of it.
+    Divergence of the initial state only decays by viscosity: start with `project` of it.
 
     Good values: `Grid((64, 64, 64), 0.0, 2 * math.pi)`, `viscosity=1 / 100`, the vortices of Taylor and Green,
     `dt=0.02`; for turbulence that goes on, `forcing=SteadyPower(0.1)` and `viscosity=0.01`.
@@ -254,7 +254,7 @@ class NavierStokes3D(AbstractSemilinear):
         viscosity: $\nu$.
         forcing: $f$.
         dealiasing: How products are made.
-        domain: A `sciml.parallel.Domain` without boundary that splits the first axis alone, whose devices hold a slab
+        domain: A `sciml.parallel.Domain` without boundary that splits only the first axis, whose devices hold a slab
             each within its `run`, and transform it with one all-to-all.
 
     Raises:
@@ -315,7 +315,7 @@ class NavierStokes3D(AbstractSemilinear):
 
     @property
     def location(self) -> tuple[str, str, str]:
-        """Where the unknowns are on the grid."""
+        """The places of the unknowns on the grid."""
         return "center", "center", "center"
 
     def transform(self, y: Float[Array, "3 nx ny nz"]) -> Complex[Array, "3 kx ky kz"]:
@@ -426,7 +426,7 @@ class NavierStokes3D(AbstractSemilinear):
         return split.transform(fields, self.grid.shape, self.dealiasing.resolved(self.grid.shape), self._split)
 
     def _here(self, x: Any) -> Any:
-        """What broadcasts to all modes, for those of this device."""
+        """Values that broadcast to all modes, for the modes of this device."""
         return x if self._split is None else split.part(x, self._split)
 
     def _wavenumbers(self, dtype: Any) -> list[Float[Array, "..."]]:

@@ -25,7 +25,7 @@ class AbstractScalarLaw(AbstractConservationLaw):
         return speed, speed
 
     def waves(self, left: Float[Array, "..."], right: Float[Array, "..."], axis: int) -> Waves:
-        """Returns the only wave between two states, whose speed is that of a shock."""
+        """Returns the only wave between two states, whose speed is the speed of a shock."""
         jump = right - left
         small = jnp.abs(jump) <= 1e3 * jnp.finfo(jump.dtype).eps * (jnp.abs(left) + jnp.abs(right))
         secant = (self.flux(right, axis) - self.flux(left, axis)) / jnp.where(small, jnp.ones_like(jump), jump)
@@ -48,10 +48,10 @@ class Transport(AbstractScalarLaw):
 
     Args:
         grid: The grid.
-        boundary: What is beyond the sides: `Periodic()`, `Inflow(value)`, `Outflow()`, or several by name.
+        boundary: The conditions beyond the sides: `Periodic()`, `Inflow(value)`, `Outflow()`, or several by name.
         velocity: $v$; a number in one dimension.
         reconstruction: How values in cells are continued to the faces.
-        flux: What flows between two states; by default what comes with the flow, `Roe(0.0)`.
+        flux: The numerical flux between two states; by default upwind, `Roe(0.0)`.
 
     Raises:
         ValueError: If the velocity has the wrong shape.
@@ -118,9 +118,9 @@ class InviscidBurgers(AbstractScalarLaw):
 
     Args:
         grid: The grid.
-        boundary: What is beyond the sides: `Periodic()`, `Inflow(value)`, `Outflow()`, or several by name.
+        boundary: The conditions beyond the sides: `Periodic()`, `Inflow(value)`, `Outflow()`, or several by name.
         reconstruction: How values in cells are continued to the faces.
-        flux: What flows between two states; by default `Roe()`.
+        flux: The numerical flux between two states; by default `Roe()`.
 
     Source:
         J. M. Burgers, Adv. Appl. Mech. 1:171, 1948.
@@ -173,16 +173,17 @@ class Traffic(AbstractScalarLaw):
 
     Attributes:
         volumes: The discretisation.
-        speed: $v$, of a car that is alone.
+        speed: $v$, the speed of a single car.
         jam: $\rho_m$, at which nothing moves.
 
     Args:
         grid: The road, a grid of one axis.
-        boundary: What is beyond its ends: `Periodic()` for a ring, `Inflow(density)`, `Outflow()`, or several by name.
+        boundary: The conditions beyond its ends: `Periodic()` for a ring, `Inflow(density)`, `Outflow()`, or several by
+            name.
         speed: $v$.
         jam: $\rho_m$.
         reconstruction: How values in cells are continued to the faces.
-        flux: What flows between two states; by default `Roe()`.
+        flux: The numerical flux between two states; by default `Roe()`.
 
     Raises:
         ValueError: If the grid has more than one axis.

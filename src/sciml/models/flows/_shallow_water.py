@@ -35,16 +35,16 @@ class ShallowWater(AbstractConservationLaw):
 
     Args:
         grid: The grid.
-        boundary: What is beyond the sides: `Periodic()`, `Inflow((depth, velocity))`, `Outflow()`, `Reflecting()`,
-            `MovingWall(velocity)`, or several by name.
+        boundary: The conditions beyond the sides: `Periodic()`, `Inflow((depth, velocity))`, `Outflow()`,
+            `Reflecting()`, `MovingWall(velocity)`, or several by name.
         bed: $b$: a number, or an array of the grid's shape.
         gravity: $g$.
         friction: $k$.
         dry: The depth below which velocities fade out.
         reconstruction: How values in cells are continued to the faces.
-        flux: What flows between two states.
+        flux: The numerical flux between two states.
         variables: In which variables they are continued.
-        limiter: What keeps the depth positive, or None.
+        limiter: The limiter that keeps the depth positive, or None.
 
     Raises:
         ValueError: If the grid has three axes, the bed has another shape than the grid, or a reconstruction whose
@@ -148,7 +148,7 @@ class ShallowWater(AbstractConservationLaw):
         return sides.everywhere(y[0] >= -4 * jnp.finfo(y.dtype).eps * sides.largest(jnp.abs(y[0])))
 
     def bounds(self, left: Float[Array, "..."], right: Float[Array, "..."], axis: int) -> tuple[Array, Array]:
-        """Returns bounds of the speeds of both waves: as Einfeldt, and at the shore that of the front."""
+        """Returns bounds of the speeds of both waves: Einfeldt's, and at the shore the speed of the front."""
         velocity, wave = self._mean_of_roe(left, right)
         (low, most), (least, high) = self.speeds(left, axis), self.speeds(right, axis)
         low, high = jnp.minimum(low, velocity[axis] - wave), jnp.maximum(high, velocity[axis] + wave)

@@ -1,8 +1,8 @@
 """Fourier modes of a box in three dimensions whose fields are split over devices along the first axis.
 
 A device has a slab of a field, whole along the last two axes, and transforms it along these. One all-to-all then makes
-the first axis whole, and splits the modes of the second. So modes are those of `jnp.fft.rfftn`, split along the second
-axis, and what acts on each of them alone is done where it is.
+the first axis whole, and splits the modes of the second. So modes are the modes of `jnp.fft.rfftn`, split along the
+second axis, and operations on single modes are local.
 """
 
 from collections.abc import Callable
@@ -66,13 +66,13 @@ def inverse(modes: Complex[Array, "..."], shape: tuple[int, ...], kept: Resolved
 
 
 def part(x: Any, blocks: AbstractBlocks) -> Array:
-    """Returns what broadcasts to all modes, for those of this device."""
+    """Returns values that broadcast to all modes, for the modes of this device."""
     x = jnp.asarray(x)
     return x if x.ndim < 2 or x.shape[-2] == 1 else blocks.part_of(x, 0, x.ndim - 2)
 
 
 def _resized(modes: Array, axis: int, here: int, there: int, highest: int, half: bool) -> Array:
-    """The modes of `here` points as those of `there` points, zero above the highest one."""
+    """The modes of `here` points as modes of `there` points, zero above the highest one."""
     if here == there and highest >= here // 2:
         return modes
     at = modes.ndim + axis

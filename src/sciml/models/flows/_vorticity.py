@@ -44,13 +44,14 @@ class Vorticity(AbstractSemilinear):
     Args:
         grid: The grid, whose box is periodic. Or, for a box whose sides are parameters, the numbers of points along x
             and y; the frames of a run then have no coordinates.
-        length: The sides of the box where `grid` gives the numbers of points alone; by default $2 \pi$.
+        length: The sides of the box if `grid` only gives the numbers of points; by default $2 \pi$.
         viscosity: $\nu$.
         drag: $\mu$.
         forcing: $f$.
 
     Raises:
-        ValueError: If the grid has not two axes, `length` is given beside a grid, or `forcing` has another shape.
+        ValueError: If the grid does not have two axes, `length` is given together with a grid, or `forcing` has another
+            shape.
 
     Source:
         C. Basdevant, J. Comput. Phys. 50:209, 1983, for the form of the term of transport; S. A. Orszag, J. Atmos. Sci.
@@ -98,7 +99,7 @@ class Vorticity(AbstractSemilinear):
 
     @property
     def location(self) -> tuple[str, str]:
-        """Where the unknowns are on the grid."""
+        """The places of the unknowns on the grid."""
         return "center", "center"
 
     def transform(self, y: Float[Array, "nx ny"]) -> Complex[Array, "nx modes"]:
@@ -199,7 +200,7 @@ def kolmogorov_forcing(
     Args:
         grid: The grid, with $y$ at its centres, or the numbers of points along x and y from $y = 0$, as for
             `Vorticity`.
-        length: The sides of the box where `grid` gives the numbers of points alone; by default $2 \pi$.
+        length: The sides of the box if `grid` only gives the numbers of points; by default $2 \pi$.
         waves: How many waves $k L_y / 2 \pi$ the box holds.
         amplitude: $A$, the largest force over the density, an acceleration.
 

@@ -15,7 +15,7 @@ class Arrhenius(eqx.Module):
     same is `arrhenius(A, b, E)`, at the temperature that is its parameter or species `T`.
 
     Attributes:
-        factor: $A$, in the unit of the rates over that of $T^b$.
+        factor: $A$, in the unit of the rates divided by the unit of $T^b$.
         power: $b$, without a unit.
         energy: $E$, the activation energy in J/mol.
         temperature: $T$ in K.

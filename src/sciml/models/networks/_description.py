@@ -1,4 +1,4 @@
-"""What a reaction network consists of, whatever it was read from."""
+"""The contents of a reaction network, whatever its source format."""
 
 import dataclasses
 import functools
@@ -13,7 +13,7 @@ from ._program import FormulaProgram, StaticContent, Sums, needed, ordered
 TIME = "t"
 
 _FEW = 16
-"""Up to so many of a species a rate is written as products, of more as a power."""
+"""Up to this number of molecules of a species a rate is written as products, for more as a power."""
 
 
 class Reaction(NamedTuple):
@@ -104,12 +104,12 @@ def described(static: StaticContent) -> Description:
 
 
 class Equations(NamedTuple):
-    """What the rate equations are computed by.
+    """The program of the rate equations.
 
     Attributes:
         program: Of species, the time and parameters; its results are rates, and the derived values that these need. A
             sum over hundreds of species that is only observed would be hundreds of operations at every step.
-        rates: Where the rates stand among these.
+        rates: The positions of the rates among these.
         sums: The right-hand side, of the same.
         stoichiometry: An array of shape `(reactions, species)`.
     """
@@ -130,7 +130,7 @@ def equations_of(static: StaticContent) -> Equations:
     """The rate equations of a network."""
     network = described(static)
     rates = {rate_name(i): reaction.rate for i, reaction in enumerate(network.reactions)}
-    # a rate that is a bare name would be no result of its own
+    # a rate that is a bare name would not be a separate result
     rates = {name: ("*", rate, 1.0) if isinstance(rate, str) else rate for name, rate in rates.items()}
     used = needed(rates.values(), network.derived)
     used = {name: formula for name, formula in network.derived.items() if name in used}  # in their order
@@ -149,7 +149,7 @@ def equations_of(static: StaticContent) -> Equations:
 
 @functools.lru_cache(maxsize=256)
 def program_of_value(static: StaticContent, name: str) -> FormulaProgram:
-    """The program of a derived value, of the same inputs as that of the rates."""
+    """The program of a derived value, with the same inputs as the rates."""
     network = described(static)
     used = {name, *needed([network.derived[name]], network.derived)}
     formulas = {other: formula for other, formula in network.derived.items() if other in used}

@@ -97,7 +97,7 @@ def product_of(*factors: Formula) -> Formula:
 
 
 def applied(operation: str, values: list[Any]) -> Any:
-    """What an operation makes of arrays or numbers."""
+    """The result of an operation on arrays or numbers."""
     if operation == "+":
         return _folded(jnp.add, values)
     if operation == "*":
@@ -206,7 +206,7 @@ _LONGEST_NAME = 100
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """What somebody who wrote an unknown name may have meant, as a sentence."""
+    """A suggestion for an unknown name, as a sentence."""
     if len(name) > _LONGEST_NAME:
         return ""
     close = difflib.get_close_matches(name, [one for one in known if len(one) <= _LONGEST_NAME], 1)

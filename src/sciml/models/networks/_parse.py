@@ -13,14 +13,14 @@ _TOKEN = re.compile(
 )
 _WRITTEN = {"⇒": "=>", "⇔": "<=>", "−": "-", "·": "*", "×": "*"}
 _WRITTEN |= dict.fromkeys("→⟶", "->") | dict.fromkeys("⇌⇋⇄⇆↔⟷", "<->")
-"""How signs are written that are read by people alone."""
+"""The spelling of signs in messages for people."""
 _COMPARED = ("<", "<=", ">", ">=", "==", "!=")
 _LEVELS = {"||": 0, "&&": 1, **dict.fromkeys(_COMPARED, 2), "+": 3, "-": 3, "*": 4, "/": 4}
 """How tightly signs between two operands bind, from the loosest on."""
 
 _COMPARISON, _SIGN, _DEEPEST, _HIGHEST = 2, 5, 64, 100
-"""The level of comparisons and that of signs before an operand; how deep brackets may be nested, and how high the tree
-of a formula may be. Each of them is several calls of Python's, which allows a thousand in all."""
+"""The levels of comparisons and of signs before an operand; the maximum depth of nested brackets, and the maximum
+height of the tree of a formula. Each of them is several calls of Python's, which allows a thousand in all."""
 
 
 class Token(NamedTuple):
@@ -37,9 +37,9 @@ class Line:
     Attributes:
         text: The line.
         number: Its number, from 1; None where the text is one line.
-        what: What is being read, for errors.
-        shown: What errors show; by default the line.
-        offset: Where the text begins in what is shown.
+        what: The name of the text, for errors.
+        shown: The text that errors show; by default the line.
+        offset: The start of the text in the shown text.
     """
 
     def __init__(self, text: str, number: int | None, what: str, shown: str | None = None, offset: int = 0):
@@ -70,7 +70,7 @@ class Line:
 
     @property
     def next(self) -> Token | None:
-        """What comes next."""
+        """The next token."""
         return self.tokens[self.place] if self.place < len(self.tokens) else None
 
     def take(self, *texts: str) -> Token | None:
@@ -106,7 +106,7 @@ class Line:
 def parse_formula(
     line: Line, known: Callable[[str], bool] | None = None, hints: Callable[[], list[str]] = list
 ) -> Formula:
-    """Reads a formula from a line, up to what is no part of it.
+    """Reads a formula from a line, up to the first token that does not belong to it.
 
     Args:
         line: The line.

@@ -1,8 +1,8 @@
-"""Many formulas evaluated together: those of one shape are one computation over arrays.
+"""Many formulas evaluated together: formulas of one shape are one computation over arrays.
 
 Hundreds of rates `k * A * B` are three gathers and two products, so that a program's size does not grow with a network.
-The gathers are by numbers that are known while JAX traces: over lanes nothing is moved, and the pattern of a Jacobian
-is that of the network.
+The gathers use numbers that are known while JAX traces: over lanes nothing is moved, and the pattern of a Jacobian is
+the pattern of the network.
 """
 
 import functools
@@ -41,7 +41,7 @@ class FormulaProgram:
 
     Attributes:
         inputs: The names of the values that the program is given.
-        places: Where each name stands among the values and the results behind them.
+        places: The position of each name among the values and the results behind them.
     """
 
     def __init__(self, inputs: Sequence[str], formulas: Mapping[str, Formula]):
@@ -91,7 +91,7 @@ class FormulaProgram:
         return len(self.inputs) + sum(g.slots.shape[1] for level in self.levels for g in level.groups)
 
     def slots(self, names: Sequence[str]) -> np.ndarray:
-        """Where names stand."""
+        """The positions of names."""
         return np.array([self.places[name] for name in names], np.int64)
 
     def __call__(self, values: Float[Array, " n"]) -> Float[Array, " m"]:
@@ -142,7 +142,7 @@ def _evaluated(shape: Any, names: list[Array], numbers: np.ndarray, dtype: Any) 
 
 
 class Sums:
-    """Sums of multiples of a vector's elements, one for each row of a sparse matrix, by gathers alone.
+    """Sums of multiples of a vector's elements, one for each row of a sparse matrix, by gathers only.
 
     Rows with about as many terms are one array of numbers, padded by zeros: what is computed is at most twice what has
     to be.
@@ -189,7 +189,7 @@ class Sums:
 
 
 class StaticContent:
-    """What a model is made of beside its numbers: it is compared by value, and once for each pair of models.
+    """The structure of a model besides its numbers: it is compared by value, once for each pair of models.
 
     Attributes:
         content: Tuples of numbers and names.
@@ -258,7 +258,7 @@ def ordered(formulas: Mapping[str, Formula], fail: Callable[[list[str]], NoRetur
 
 
 def needed(formulas: Iterable[Formula], among: Mapping[str, Formula]) -> dict[str, Formula]:
-    """Returns those of some named formulas that others are computed from."""
+    """Returns the named formulas from which others are computed."""
     found: dict[str, Formula] = {}
     open_ = [name for formula in formulas for name in names_in(formula)]
     while open_:

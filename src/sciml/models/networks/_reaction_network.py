@@ -32,7 +32,7 @@ def conserved_sums(changes: np.ndarray) -> np.ndarray:
     Rows are eliminated exactly, as fractions, and the basis is reduced: each vector has an entry that no other has.
 
     Args:
-        changes: $N$, of shape `(reactions, species)`; its numbers are those of a reaction, as 1, 2 or 0.5.
+        changes: $N$, of shape `(reactions, species)`; its numbers are stoichiometric, such as 1, 2 or 0.5.
     """
     species = changes.shape[1]
     rows: list[dict[int, Fraction]] = []
@@ -120,11 +120,11 @@ _VOLUME = "the volume"  # no text can have this name
 
 
 class SingleMolecules(AbstractReactions):
-    """What `ReactionNetwork.single_molecules` returns.
+    """The result of `ReactionNetwork.single_molecules`.
 
     Attributes:
-        parameters: Those of the network.
-        volume: What counts are divided by to give amounts.
+        parameters: The parameters of the network.
+        volume: The divisor of counts that gives amounts.
     """
 
     parameters: dict[str, Parameter]
@@ -194,7 +194,7 @@ def _propensity(reaction: Reaction, network: Description, concentrations: dict[s
         factors += [species if k == 0 else ("-", species, float(k)) for k in range(int(count))]
     if order != 1:
         factors.append(("^", _VOLUME, float(1 - order)))
-    # a bare name would be no result of its own
+    # a bare name would not be a separate result
     product = product_of(*factors)
     return ("*", product, 1.0) if isinstance(product, str) else product
 
@@ -226,7 +226,7 @@ class ReactionNetwork(AbstractModel):
 
     Args:
         text: The reactions.
-        parameters: Values of parameters, beside those in the text or in place of them.
+        parameters: Values of parameters, in addition to the values in the text or instead of them.
 
     Attributes:
         parameters: The parameters by name, leaves that can be differentiated, batched and fitted.
@@ -238,7 +238,7 @@ class ReactionNetwork(AbstractModel):
         UserWarning: If `parameters` has a name that is not in the text, but nearly one with a number there.
 
     Source:
-        C. M. Guldberg and P. Waage, 1864, for mass action; the arrows are those of Catalyst.jl.
+        C. M. Guldberg and P. Waage, 1864, for mass action; the arrows follow Catalyst.jl.
 
     Example:
         ```python
@@ -295,8 +295,8 @@ class ReactionNetwork(AbstractModel):
         """Returns a network by mass action from two matrices.
 
         Args:
-            reactants: How many of each species each reaction takes, of shape `(reactions, species)`; SciPy's sparse
-                matrices, too.
+            reactants: The number of molecules of each species that each reaction consumes, of shape
+                `(reactions, species)`; SciPy's sparse matrices are also supported.
             products: How many it makes, of the same shape.
             rates: Rate constants of shape `(reactions,)`, which become the parameter `rates`, or an `Arrhenius` of
                 such arrays, whose fields become parameters.
@@ -506,8 +506,8 @@ class ReactionNetwork(AbstractModel):
         r"""Returns the same reactions among counted molecules, for `sciml.solve(..., key=key)`.
 
         The amounts are concentrations, of which a count $n$ in a volume $V$ is $n / V$. By mass action the propensity
-        of a reaction is $k V^{1 - m} \prod_i n_i (n_i - 1) \cdots (n_i - m_i + 1)$ with $m = \sum_i m_i$, which is
-        $V$ times the rate where counts are large; $k$ is that of the rate equations, so that no $m_i!$ appears. A rate
+        of a reaction is $k V^{1 - m} \prod_i n_i (n_i - 1) \cdots (n_i - m_i + 1)$ with $m = \sum_i m_i$, which is $V$
+        times the rate for large counts; $k$ is the constant of the rate equations, so that no $m_i!$ appears. A rate
         that is the whole of it becomes $V v(n / V)$, and zero where a reactant lacks.
 
         Args:

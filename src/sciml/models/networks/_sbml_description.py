@@ -1,4 +1,4 @@
-"""What an SBML model consists of, from sbmlode's analysis of it."""
+"""The contents of an SBML model, from sbmlode's analysis of it."""
 
 import collections
 import dataclasses
@@ -213,7 +213,7 @@ class SBMLEvent(NamedTuple):
         at_start: Whether it happens at the start if the trigger holds there.
         changes: Its assignments.
         delay: The time from the trigger to the assignments; None for no delay.
-        priority: Which of several events of a time comes first: the one with the largest; None without one.
+        priority: The priority among events of the same time: the largest comes first; None without a priority.
         persistent: Whether it happens even if the trigger has become false in the meantime.
         from_trigger: Whether assigned values are those at the time of the trigger, and not at the assignments.
     """
@@ -247,8 +247,8 @@ class SBMLDescription:
 
     Attributes:
         name: Its name.
-        states: What changes in time by a rate or an event.
-        constants: What does not and is no result of a formula, with its value.
+        states: The variables that change in time by a rate or an event.
+        constants: The constants that are not results of formulas, with their values.
         assignments: Formulas of what follows from states, constants and the time; rates of reactions too.
         rates: The time derivatives of states; of others it is zero.
         initial: Formulas of what has one at the start: states, and constants with an initial assignment.
@@ -350,7 +350,7 @@ def _described(system: Any) -> SBMLDescription:
             initial.setdefault(sid, math.nan if value is None else float(value))
         elif sid not in initial:
             constants[sid] = math.nan if value is None else float(value)
-    # what follows from others is no formula of its own at the start
+    # derived values do not have a separate formula at the start
     initial = {sid: formula for sid, formula in initial.items() if sid not in assignments}
     rates = {ode.variable: read(ode.rhs) for ode in system.odes}
     events = [_event(event, read, states) for event in system.events]

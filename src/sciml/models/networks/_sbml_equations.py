@@ -1,4 +1,4 @@
-"""What an SBML model is computed by."""
+"""The program of an SBML model."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,14 +13,14 @@ from ._sbml_math import TIME
 
 
 class SBMLEquations(NamedTuple):
-    """What a model is computed by.
+    """The program of a model.
 
     Attributes:
-        formulas: What follows from states, the time and constants.
+        formulas: The formulas of values derived from states, the time and constants.
         program: The same as a program.
         sums: The right-hand side, of all these.
         initial: Of constants, what holds at the start.
-        initial_slots: Where states stand among its results.
+        initial_slots: The positions of states among its results.
         times: Of constants, when something happens.
         jumps: Names of times at which the right-hand side jumps.
         scheduled: Events at given times, by number, with the names of these.
@@ -72,7 +72,7 @@ def sbml_equations(static: StaticContent) -> SBMLEquations:
 
 
 class _Start:
-    """What names mean at the start, as formulas of constants."""
+    """The meaning of names at the start, as formulas of constants."""
 
     def __init__(self, model: SBMLDescription):
         self.model = model
@@ -209,7 +209,7 @@ def _all_names(formulas: Iterable[Formula], assignments: Mapping[str, Formula]) 
 
 
 def _following(model: SBMLDescription, names: set[str]) -> set[str]:
-    """Returns names with those of all that is computed from them."""
+    """Returns names and the names of all values computed from them."""
     found = {*names}
     for name, formula in ordered(model.assignments).items():
         if found.intersection(names_in(formula)):

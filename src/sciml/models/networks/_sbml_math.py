@@ -67,7 +67,7 @@ class Mathematics:
     """Reads syntax trees.
 
     Attributes:
-        functions: What function definitions take and are, by name.
+        functions: The arguments and bodies of function definitions, by name.
     """
 
     def __init__(self, functions: Mapping[str, tuple[tuple[str, ...], Any]]):

@@ -98,7 +98,7 @@ def program_of_events(
         model: The model.
         formulas: The formulas that these may need.
         extra: The formulas.
-        inputs: What they need beside states, time and constants.
+        inputs: Their inputs in addition to states, time and constants.
     """
     own = {name: ("*", f, 1.0) if isinstance(f, str) else f for name, f in extra.items()}
     formulas = ordered(needed(own.values(), formulas) | own)
@@ -107,7 +107,7 @@ def program_of_events(
 
 
 _SPARE_ROUNDS = 6
-"""Rounds at one time beside two for each event: more are events that make one another happen without end."""
+"""Additional rounds at one time, besides two for each event: more mean events that trigger one another endlessly."""
 
 
 class SBMLEventSystem(AbstractEventSystem):
@@ -186,7 +186,7 @@ class SBMLEventSystem(AbstractEventSystem):
 
 
 class _Memory(NamedTuple):
-    """What is known between events.
+    """The memory between events.
 
     Attributes:
         holds: One for each trigger that holds, zero for the others.
@@ -202,7 +202,7 @@ class _Memory(NamedTuple):
 
 
 class _Round(NamedTuple):
-    """What is known after a round, as in `_Memory`, with the sign of each condition.
+    """The memory after a round, as in `_Memory`, with the sign of each condition.
 
     And three facts: has anything been done, is more to be done, was there no place for an execution.
     """
@@ -219,7 +219,7 @@ class _Round(NamedTuple):
 
 
 class _Setting(NamedTuple):
-    """What is the same in all rounds of a time."""
+    """The values that are the same in all rounds of a time."""
 
     parameters: dict[str, Parameter]
     t: Array
@@ -229,16 +229,16 @@ class _Setting(NamedTuple):
 
 
 class _Plan:
-    """What is static of the events of a model.
+    """The static description of the events of a model.
 
     Attributes:
         count: The number of events.
-        before: What triggers are said to be before the start.
+        before: The values of triggers before the start.
         delayed: Whether any has a delay.
         event: Of each assignment, the event.
-        differences: What is compared, of each condition.
+        differences: The compared difference of each condition.
         condition: Of each comparison, the condition.
-        greater: Which comparisons hold where their condition is positive.
+        greater: The comparisons that hold if their condition is positive.
         first: Of each condition, its first comparison.
     """
 
@@ -469,7 +469,7 @@ class SBMLModel(AbstractModel):
         """Returns where in the state something stands.
 
         Raises:
-            ValueError: If it is no part of it.
+            ValueError: If it is not part of it.
         """
         if name not in self.states:
             raise ValueError(f"`{name}` is not part of the state of `{self.name}`.{suggestion(name, self.states)}")
@@ -598,7 +598,7 @@ def read_sbml(source: str | os.PathLike) -> SBMLModel:
     Raises:
         ImportError: If sbmlode is not installed: `pip install 'sciml-jax[sbml]'`.
         FileNotFoundError: If there is no such file.
-        ValueError: If it is no SBML, or has what is not supported.
+        ValueError: If it is not SBML, or uses an unsupported feature.
 
     Example:
         ```python

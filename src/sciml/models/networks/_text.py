@@ -14,7 +14,7 @@ _ARROWS = ("->", "<->", "=>", "<=>")
 _CONSTANTS = {"pi": math.pi}
 
 _MOST = 1000
-"""So many of one species may take part in a reaction: a rate by mass action has a factor for each."""
+"""The maximum number of molecules of one species in a reaction: a rate by mass action has a factor for each."""
 
 
 def read_text(text: str, given: Mapping[str, Any]) -> tuple[Description, dict[str, Any]]:
@@ -22,7 +22,7 @@ def read_text(text: str, given: Mapping[str, Any]) -> tuple[Description, dict[st
 
     Args:
         text: The text.
-        given: Parameters that are given beside it, which count in place of those in it.
+        given: Parameters that are given separately; they override the parameters in the text.
     """
     return _Reader(text, given).read()
 
@@ -221,7 +221,7 @@ def _lists(line: Line) -> bool:
 
 
 def _lines(row: str, number: int) -> Iterator[Line]:
-    """What stands between the semicolons of a line, without a comment, each at its column."""
+    """The parts between the semicolons of a line, without a comment, each at its column."""
     start, shown = 0, row.rstrip()
     for part in row.partition("#")[0].split(";"):
         if part.strip():

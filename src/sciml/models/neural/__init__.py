@@ -1,6 +1,6 @@
 r"""Models of dynamics in which networks stand for what is not known.
 
-All are models as those of `sciml.models`: callable PyTrees whose leaves, the weights, are arrays, for `sciml.solve`,
+All are models like in `sciml.models`: callable PyTrees whose leaves, the weights, are arrays, for `sciml.solve`,
 `jax.vmap`, `jax.grad` and `sciml.training.train`. A random `key` makes the weights at the start.
 
 Nothing is known

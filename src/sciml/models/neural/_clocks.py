@@ -1,4 +1,4 @@
-"""What a network is told of time."""
+"""Clocks: the time features of a network."""
 
 import abc
 from typing import Any
@@ -12,7 +12,7 @@ from ..._types import RealScalarLike
 
 
 class AbstractClock(eqx.Module):
-    """What a network that depends on time is told of it: some numbers beside the state.
+    """The time features of a network that depends on time: some numbers in addition to the state.
 
     Example:
         ```python
@@ -71,7 +71,7 @@ class Elapsed(AbstractClock):
 
 
 class Seasons(AbstractClock):
-    r"""What comes again and again, $\cos(2 \pi k t / T)$ and $\sin(2 \pi k t / T)$ for $k = 1, \ldots, n$.
+    r"""Periodic features, $\cos(2 \pi k t / T)$ and $\sin(2 \pi k t / T)$ for $k = 1, \ldots, n$.
 
     A network that is told of these is periodic in time, also beyond the times that it has learnt from.
 

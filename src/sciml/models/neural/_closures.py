@@ -26,15 +26,15 @@ class ConservativeClosure(AbstractModel):
     $$\dot u = f(t, u) - \sum_k \frac{F_{i + 1/2, k} - F_{i - 1/2, k}}{h_k}, \qquad
     F_{i + 1/2} = \frac{\sigma}{\tau} h \, N_\theta(u_{i - r + 1}, \ldots, u_{i + r})$$
 
-    What the closure takes from a cell it gives to the next, so that the integral over the grid changes only as the
-    model itself changes it, to rounding. One network serves all faces and axes: it makes up for what cells are too
+    The closure adds to a cell the amount that it removes from a neighbour, so that the integral over the grid changes
+    only as in the model itself, to rounding. One network serves all faces and axes: it makes up for what cells are too
     large to show, such as waves that break within one. Through walls it lets nothing pass.
 
     Attributes:
         model: $f$, such as `sciml.models.Burgers` on a coarse grid.
         net: $N_\theta$, of $2 r$ cells with all components each.
         grid: The grid.
-        periodic: Which axes are periodic.
+        periodic: The periodic axes.
         radius: $r$, how many cells on either side of a face the network sees.
         components: How many components a state has; with more than one they are its first axis.
         scale: $\sigma$, the size of each component.
@@ -179,16 +179,16 @@ class SpectralClosure(AbstractSemilinear):
     Attributes:
         model: The model with few modes, such as `sciml.models.Vorticity`.
         net: $N_\theta$, with a flux along each axis.
-        features: What the network is told of a state.
-        scale: $\sigma$, the size of each feature; that of the fluxes is the first.
+        features: The features of a state for the network.
+        scale: $\sigma$, the size of each feature; the first is also the size of the fluxes.
         time: $\tau$, in which the fluxes change the field by about its size.
 
     Args:
         model: A model of one real periodic field, in Fourier modes.
         axes: The number of axes of the grid.
-        features: What the network is told of a state, a function `features(model, y)` that returns fields of shape
-            `(channels, *grid)`, such as vorticity and velocity; by default the state alone. What depends on the whole
-            field, as a velocity does on vorticity, a network that sees a few points cannot know by itself.
+        features: The input of the network, a function `features(model, y)` that returns fields of shape
+            `(channels, *grid)`, such as vorticity and velocity; by default only the state. A network that sees a few
+            points cannot know values that depend on the whole field, like the velocity for a given vorticity.
         channels: The number of these.
         width: The number of fields in each hidden layer.
         depth: The number of hidden layers.
@@ -200,7 +200,7 @@ class SpectralClosure(AbstractSemilinear):
         key: A random key, for the weights at the start.
 
     Raises:
-        TypeError: If `model` is none in modes, `features` is no function, or the state is complex.
+        TypeError: If `model` has no modes, `features` is not a function, or the state is complex.
         ValueError: If a number is not positive, or the modes or features have another shape.
 
     Source:
@@ -292,11 +292,11 @@ class SpectralClosure(AbstractSemilinear):
         return self.model.inverse(modes)
 
     def linear(self, args: Args) -> Any:
-        """Returns that of the model."""
+        """Returns the result of the model."""
         return self.model.linear(args)
 
     def rest(self, t: RealScalarLike, modes: Complex[Array, "..."], args: Args) -> Complex[Array, "..."]:
-        """Returns that of the model, and what the fluxes add."""
+        """Returns the result of the model, and the contribution of the fluxes."""
         y = self.model.inverse(modes)
         added = self._added(y)
         if added.shape != modes.shape:
@@ -344,7 +344,7 @@ class StressClosure(AbstractFlowForce):
 
     Raises:
         ValueError: If a number is not positive, or the flow is not periodic or has another number of axes.
-        TypeError: If the activation is no function, or `key` no key.
+        TypeError: If the activation is not a function, or `key` is not a key.
 
     Source:
         D. Kochkov et al., Machine learning-accelerated computational fluid dynamics, PNAS 118:e2101784118, 2021; K. Um,
@@ -422,9 +422,9 @@ class LearnedFlux(AbstractFlux):
 
     $$F = F_0(w_L, w_R) - D_\theta(w_L, w_R) \, (u_R - u_L)$$
 
-    Whatever the network says, what leaves a cell enters its neighbour; and where both states are equal the flux is
-    that of the law, so that constant states stay constant. $D$ is a matrix over the components of the state. It may
-    be negative: the network can sharpen what $F_0$ smears, and so can make it unstable.
+    Whatever the network returns, the outflow of a cell is the inflow of its neighbour; and if both states are equal the
+    flux is the flux of the law, so that constant states stay constant. $D$ is a matrix over the components of the
+    state. It may be negative: the network can sharpen what $F_0$ smears, and so can make it unstable.
 
     Attributes:
         base: $F_0$.
@@ -442,7 +442,7 @@ class LearnedFlux(AbstractFlux):
         key: A random key, for the weights at the start.
 
     Raises:
-        TypeError: If `base` is no flux.
+        TypeError: If `base` is not a flux.
         ValueError: If a number is not positive, or the state has another number of components.
 
     Source:

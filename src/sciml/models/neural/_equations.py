@@ -41,7 +41,7 @@ class NeuralODE(AbstractModel):
         depth: The number of hidden layers.
         activation: A function of arrays, between the layers; a smooth one, since solvers estimate errors by
             derivatives.
-        clock: What the network is told of time: `Elapsed`, `Seasons`, or None.
+        clock: The time features of the network: `Elapsed`, `Seasons`, or None.
         scale: The size of the state's components, a number or one for each.
         unit: The size of their rates, likewise.
         gain: By what the last layer is multiplied at the start.
@@ -96,8 +96,8 @@ class AugmentedNeuralODE(AbstractModel):
 
     $$\dot z = N_\theta(z), \qquad z(0) = (y_0, 0), \qquad y = (z_1, \ldots, z_n)$$
 
-    What is seen may cross its own path, and maps that no flow of $n$ dimensions makes, such as $y \to -y$ on a line,
-    are flows of more. Second-order equations need it too, where positions alone are seen.
+    The observed path may cross itself, and maps that no flow of $n$ dimensions can represent, such as $y \to -y$ on a
+    line, are flows in more dimensions. Second-order equations also need it if only positions are observed.
 
     Attributes:
         term: The network.
@@ -110,7 +110,7 @@ class AugmentedNeuralODE(AbstractModel):
         width: The number of neurons in each hidden layer.
         depth: The number of hidden layers.
         activation: A function of arrays, between the layers.
-        clock: What the network is told of time: `Elapsed`, `Seasons`, or None.
+        clock: The time features of the network: `Elapsed`, `Seasons`, or None.
         scale: The size of the components, a number or one for each of all.
         unit: The size of their rates, likewise.
         gain: By what the last layer is multiplied at the start.
@@ -164,7 +164,7 @@ class AugmentedNeuralODE(AbstractModel):
         return jnp.concatenate([y0, jnp.zeros(self.extra, y0.dtype)])
 
     def observe(self, z: Float[Array, "*times all"]) -> Float[Array, "*times size"]:
-        """Returns what is seen of states, those of a solution too."""
+        """Returns the observations of states, also of the states of a solution."""
         return z[..., : self.size]
 
     def __call__(self, t: RealScalarLike, y: Float[Array, " all"], args: Args) -> Float[Array, " all"]:
@@ -182,8 +182,8 @@ def measured_path(
     | `"hermite"` | smooth: cubics with backward differences. It depends on measurements up to the next one only, so an equation that it drives can run while measurements come in |
     | `"linear"` | straight lines. Its derivative jumps at the times: `sciml.solve(..., events=sciml.Schedule(ts))` makes steps end there |
 
-    A missing value is NaN, and is passed over; before its first measurement a channel is constant. Records of several
-    lengths have the same length when times that go on, with NaN beside them, are put at their end.
+    A missing value is NaN, and is passed over; before its first measurement a channel is constant. To give records of
+    several lengths the same length, append increasing times with NaN values.
 
     Args:
         ts: The times, which ascend.
@@ -224,7 +224,7 @@ def measured_path(
 
 
 def _checked(ts: Any, xs: Any, where: str) -> tuple[Array, Array]:
-    """Returns times, and measurements beside them."""
+    """Returns times and measurements."""
     xs = jnp.asarray(xs)
     ts = jnp.asarray(ts, xs.dtype)
     if ts.ndim != 1 or xs.ndim != 2 or len(ts) != len(xs) or len(ts) < 2:
@@ -253,15 +253,14 @@ class NeuralCDE(AbstractModel):
     \ell_\theta(z)$$
 
     It is to a recurrent network what a neural ODE is to a residual one: measurements may be irregular and partly
-    missing, and there may be as many as one likes. The path is the argument `args` of `sciml.solve`, an interpolation
-    of diffrax, such as those of `measured_path`, which have time as their first channel: `channels`
-    counts it.
+    missing, and there may be as many as one likes. The path is the argument `args` of `sciml.solve`, a diffrax
+    interpolation with time as its first channel, such as `measured_path`: `channels` counts it.
 
     Attributes:
         first: $I_\theta$.
         net: The network of $f_\theta$.
         last: $\ell_\theta$, a linear map.
-        bound: What is applied to the elements of $f_\theta$.
+        bound: The function applied to the elements of $f_\theta$.
 
     Args:
         channels: The number of channels of the path, time among them.
@@ -270,12 +269,12 @@ class NeuralCDE(AbstractModel):
         width: The number of neurons in each hidden layer.
         depth: The number of hidden layers.
         activation: A function of arrays, between the layers.
-        bound: What is applied to the elements of $f_\theta$: without a bound, long paths make $z$ large.
+        bound: The function applied to the elements of $f_\theta$: without a bound, long paths make $z$ large.
         key: A random key, for the weights at the start.
 
     Raises:
         ValueError: If a number is not positive, or the state has another shape.
-        TypeError: If `args` is no path.
+        TypeError: If `args` is not a path.
 
     Source:
         P. Kidger, J. Morrill, J. Foster and T. Lyons, Neural Controlled Differential Equations for Irregular Time
@@ -336,7 +335,7 @@ class NeuralCDE(AbstractModel):
         return self.bound(with_dtype(self.net, z.dtype)(z)).reshape(self.hidden, self.channels)
 
     def read_out(self, z: Float[Array, "*times hidden"]) -> Float[Array, "*times outputs"]:
-        """Returns what is read out of hidden states, those of a solution too."""
+        """Returns the readout of hidden states, also of the states of a solution."""
         (layer,) = with_dtype(self.last, z.dtype).layers
         found = z @ layer.weight.T
         return found + jnp.broadcast_to(layer.bias, found.shape)
@@ -351,7 +350,7 @@ class NeuralSDE(AbstractStochastic):
 
     $$\mathrm{d}y = f_\theta(t, y) \, \mathrm{d}t + g_\theta(t, y) \, \mathrm{d}W$$
 
-    The state is a vector, shape `(size,)`. What $W$ is says `noise`, as for `sciml.Stochastic`. With "diagonal" and
+    The state is a vector, shape `(size,)`. `noise` sets the kind of $W$, as for `sciml.Stochastic`. With "diagonal" and
     "additive" noise every component has a Brownian motion of its own, the sign of $g$ means nothing, and its elements
     are positive, $\ln(1 + e^N)$ of the network's outputs $N$, times their unit; with "additive" noise $g$ is a
     constant, and methods are more accurate.
@@ -368,15 +367,15 @@ class NeuralSDE(AbstractStochastic):
         width: The number of neurons in each hidden layer of both networks.
         depth: The number of hidden layers.
         activation: A function of arrays, between the layers.
-        clock: What the networks are told of time: `Elapsed`, `Seasons`, or None.
+        clock: The time features of the networks: `Elapsed`, `Seasons`, or None.
         scale: The size of the state's components, a number or one for each.
         unit: The size of their rates, likewise.
         noise_unit: The size of the noise, in units of the state per sqrt(time), likewise.
         interpretation: "ito" or "stratonovich".
-        key: A random key, for the weights at the start. That of the noise is an argument of `sciml.solve`.
+        key: A random key, for the weights at the start. The key of the noise is an argument of `sciml.solve`.
 
     Raises:
-        ValueError: If a number is not positive, a word is none of these, or the state has another shape.
+        ValueError: If a number is not positive, an option is not a known value, or the state has another shape.
 
     Source:
         X. Li, T.-K. L. Wong, R. T. Q. Chen and D. Duvenaud, Scalable Gradients for Stochastic Differential Equations,

@@ -131,7 +131,8 @@ class LatentODE(AbstractModel):
         Args:
             ts: The times.
             ys: The observations; what is not seen does not matter, NaN included.
-            seen: What is seen. A time at which nothing is changes nothing, as at the end of a record that was padded.
+            seen: The observations. A time at which nothing is changes nothing, as at the end of a record that was
+                padded.
         """
         p = with_dtype(self, ys.dtype)
         gaps = jnp.diff(ts, append=ts[-1:]).astype(ys.dtype)  # to what was read before, the observation that follows

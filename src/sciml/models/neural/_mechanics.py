@@ -30,7 +30,7 @@ class PotentialNetwork(AbstractSecondOrder):
 
     Attributes:
         net: $V_\theta$.
-        log_mass: $\ln m$. The unit of mass is that of the energy: with one coordinate, or equal masses, fix it by
+        log_mass: $\ln m$. The unit of mass is the unit of the energy: with one coordinate, or equal masses, fix it by
             `where`.
         scale: The size of each position.
 
@@ -107,8 +107,8 @@ class HamiltonianNetwork(AbstractModel):
     $$\dot q = \frac{\partial H_\theta}{\partial p}, \qquad \dot p = -\frac{\partial H_\theta}{\partial q}$$
 
     The state is $(q, p)$, coordinates and then momenta, shape `(2 * size,)`. The energy is constant along exact
-    solutions; a solver keeps it to its tolerance, or, with `sciml.solve(..., project=...)`, to rounding. Where the
-    energy is kinetic and potential, take `PotentialNetwork`, which symplectic methods solve.
+    solutions; a solver keeps it to its tolerance, or, with `sciml.solve(..., project=...)`, to rounding. If the energy
+    is kinetic plus potential, use `PotentialNetwork`, which symplectic methods support.
 
     Attributes:
         net: $H_\theta$.

@@ -16,7 +16,7 @@ from ..._types import Key
 class Network(eqx.Module):
     r"""A multilayer perceptron, $W_n \sigma(\ldots \sigma(W_1 x + b_1) \ldots) + b_n$.
 
-    As `equinox.nn.MLP`, but its activation is no leaf: `jax.grad` and `jax.vmap` take models that hold it, without
+    As `equinox.nn.MLP`, but its activation is not a leaf: `jax.grad` and `jax.vmap` take models that hold it, without
     filters, as they take all other models of this library.
 
     Attributes:
@@ -36,7 +36,7 @@ class Network(eqx.Module):
 
     Raises:
         ValueError: If a number is not positive, or `depth` is negative.
-        TypeError: If the activation is no function, or `key` no key.
+        TypeError: If the activation is not a function, or `key` is not a key.
 
     Source:
         Weights at the start are uniform within $\pm 1 / \sqrt{n}$ for $n$ inputs of a layer, as in Equinox and PyTorch.
@@ -114,7 +114,7 @@ class ConvolutionalNetwork(eqx.Module):
 
     Raises:
         ValueError: If a number is not positive, `depth` is negative, or fields have another shape or too few points.
-        TypeError: If the activation is no function, or `key` no key.
+        TypeError: If the activation is not a function, or `key` is not a key.
 
     Source:
         Weights at the start are uniform within $\pm 1 / \sqrt{n}$ for $n$ inputs of a layer, as in Equinox and PyTorch.

@@ -22,8 +22,8 @@ class NeuralTerm(AbstractModel):
 
     $$g_\theta(t, y) = s' \, N_\theta(y / s, c(t))$$
 
-    where $s$ is the size of the components of the state, and $s'$ that of what comes out. Networks are made for
-    numbers of the size of one: with a state of 30 and a network that is not told so, training is slow or fails.
+    where $s$ is the size of the components of the state, and $s'$ the size of the output. Networks are made for numbers
+    of the size of one: with a state of 30 and a network that is not told so, training is slow or fails.
 
     Attributes:
         net: $N_\theta$.
@@ -37,7 +37,7 @@ class NeuralTerm(AbstractModel):
         width: The number of neurons in each hidden layer.
         depth: The number of hidden layers.
         activation: A function of arrays, between the layers.
-        clock: What the network is told of time: `Elapsed`, `Seasons`, or None.
+        clock: The time features of the network: `Elapsed`, `Seasons`, or None.
         scale: $s$, a number, or one for each component.
         unit: $s'$, a number, or one for each output; by default 1.
         gain: By what the last layer is multiplied at the start.
@@ -132,8 +132,8 @@ class UniversalODE(AbstractModel):
     $$\dot y = f(t, y) + E \, g_\theta(t, y)$$
 
     where $E$ puts the outputs of the term into their components. The state is a vector. Any `f(t, y, args)` of a vector
-    that returns one number for each component is a term, too: after training, `sciml.training.sindy` makes an
-    equation of the network, and `with_term` puts it in its place.
+    that returns one number for each component is also a term: after training, `sciml.training.sindy` finds an equation
+    for the network, and `with_term` replaces the network with it.
 
     Good values: `scale` as large as the state varies, `unit` as large as the term is; a small `gain`, so that the
     model that is known is where training starts.
@@ -141,7 +141,7 @@ class UniversalODE(AbstractModel):
     Attributes:
         known: $f$, whose parameters are trained too, unless `where` says otherwise.
         term: $g_\theta$.
-        components: Which components of the rates the term adds to.
+        components: The components of the rates to which the term is added.
 
     Args:
         known: $f$, a model or a function `f(t, y, args)`.
@@ -150,14 +150,14 @@ class UniversalODE(AbstractModel):
         width: The number of neurons in each hidden layer.
         depth: The number of hidden layers.
         activation: A function of arrays, between the layers.
-        clock: What the network is told of time: `Elapsed`, `Seasons`, or None.
+        clock: The time features of the network: `Elapsed`, `Seasons`, or None.
         scale: The size of the state's components, a number or one for each.
         unit: The size of what the term adds, a number or one for each of `components`.
         gain: By what the last layer is multiplied at the start.
         key: A random key, for the weights at the start.
 
     Raises:
-        ValueError: If a component is none of the state's, or the term returns another number of them.
+        ValueError: If a component is not a component of the state, or the term returns another number of them.
         TypeError: If `known` or `term` cannot be called.
 
     Source:

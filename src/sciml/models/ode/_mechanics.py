@@ -276,8 +276,8 @@ class BouncingBall(AbstractModel):
 
     Attributes:
         gravity: $g$, m/s^2; the default is the standard acceleration of free fall, rounded.
-        restitution: $e$, the part of the speed that a bounce leaves, between 0 and 1; the default is that of a tennis
-            ball, which by its rules has to rise to between 1.35 and 1.47 m from 2.54 m.
+        restitution: $e$, the share of the speed that remains after a bounce, between 0 and 1; the default is for a
+            tennis ball, which by its rules must rise to between 1.35 and 1.47 m from 2.54 m.
 
     Source:
         I. Newton, Principia, 1687, scholium to the laws of motion. Values: ITF, Rules of Tennis, appendix I.
@@ -341,7 +341,7 @@ def _height(t, y, args):
 
 
 class _LowTop(eqx.Module):
-    """What falls through zero at the top of a flight with little energy."""
+    """The height condition of flights with little energy, which crosses zero at their top."""
 
     ball: BouncingBall
     height: Array

@@ -26,8 +26,8 @@ class TwoCompartment(AbstractModel):
     doses are events: `oral` into the depot, `boluses` and `infusions` into the blood, each a `sciml.Schedule`.
 
     Good values: the defaults are the means for miltefosine, in mg, litres and days; tablets give 150 mg a day for 28
-    days. Where nothing is swallowed, the depot stays empty and `absorption` does not matter. One compartment is
-    `exchange=0`. `sciml.verify.problem("two_compartment")` has the amounts after a dose in closed form.
+    days. Without oral doses, the depot stays empty and `absorption` does not matter. One compartment is `exchange=0`.
+    `sciml.verify.problem("two_compartment")` has the amounts after a dose in closed form.
 
     Attributes:
         clearance: $C\!L$, the volume of blood that is cleared in a unit of time.
@@ -87,7 +87,7 @@ class TwoCompartment(AbstractModel):
 
     @staticmethod
     def boluses(times: Any, amounts: Any) -> Schedule:
-        """Returns doses that are injected: they are in the blood at once. The arguments are those of `oral`."""
+        """Returns doses that are injected: they are in the blood at once. The arguments are the same as for `oral`."""
         return Schedule(times, _inject, amounts)
 
     @staticmethod

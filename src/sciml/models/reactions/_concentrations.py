@@ -241,16 +241,15 @@ class Schnakenberg(AbstractModel):
     $$\dot u = \gamma (a - u + u^2 v), \qquad \dot v = \gamma (b - u^2 v)$$
 
     The state is the concentrations $(u, v)$, shape `(2,)`. The steady state is $u = a + b$, $v = b / (a + b)^2$
-    (`rest`). Where it is stable, $b - a < (a + b)^3$, and $v$ diffuses fast enough beside $u$, small waves grow into
-    spots and stripes: Turing's instability, from the ratio on that
-    `sciml.verify.reference("turing_onset", ...)` returns. With diffusion it is
-    `ReactionDiffusion(Schnakenberg(), grid, boundary, (1.0, 40.0))`.
+    (`rest`). If it is stable, $b - a < (a + b)^3$, and $v$ diffuses fast enough compared with $u$, small waves grow
+    into spots and stripes: Turing's instability, from the ratio on that `sciml.verify.reference("turing_onset", ...)`
+    returns. With diffusion it is `ReactionDiffusion(Schnakenberg(), grid, boundary, (1.0, 40.0))`.
 
     Good values: the defaults; with diffusion `(1.0, 40.0)`, a box of length 60, time from 0 to 100.
 
     Attributes:
         a: The supply of the first substance.
-        b: That of the second.
+        b: The supply of the second.
         rate: $\gamma$, one over the time of the reaction; in units of length, the size of the domain squared.
 
     Source:

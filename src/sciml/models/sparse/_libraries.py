@@ -161,7 +161,7 @@ class Terms(AbstractLibrary):
         functions: By name, functions of the vector of inputs that return a number.
 
     Raises:
-        TypeError: If one of them is no function.
+        TypeError: If one of them is not a function.
 
     Example:
         ```python

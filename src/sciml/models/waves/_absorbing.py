@@ -5,9 +5,9 @@ $s = 1 + \sigma / (\alpha - i \omega)$. In time that is $\partial_x u + \psi$ wi
 
 $$\dot \psi = -(\alpha + \sigma)\, \psi - \sigma\, \partial_x u$$
 
-an equation of its own that any explicit method takes, for any equation whose derivatives are stretched so. What is
-remembered, $\psi$, exists within the layers alone. $\sigma$ grows with the cube of the depth; $\alpha$ falls to zero at
-the bottom, and lets what hardly oscillates pass on.
+an equation of its own that any explicit method takes, for any equation whose derivatives are stretched so. The memory
+$\psi$ exists only within the layers. $\sigma$ grows with the cube of the depth; $\alpha$ falls to zero at the bottom,
+and lets what hardly oscillates pass on.
 
 Source: J. A. Roden, S. D. Gedney, Microw. Opt. Technol. Lett. 27:334, 2000; D. Komatitsch, R. Martin, Geophysics
 72:SM155, 2007.
@@ -88,9 +88,9 @@ class Absorber(eqx.Module):
 
         Args:
             within: The derivative within the layers.
-            memory: What is remembered of it.
+            memory: Its memory.
             axis: The axis along which it is one.
-            at: Where its values are along the axis, `"center"` or `"node"`.
+            at: The positions of its values along the axis, `"center"` or `"node"`.
             tau: Half of a step, for that at its middle; None for the rate itself.
         """
         sigma, alpha = self._profiles(axis, at, within.dtype)
@@ -126,7 +126,7 @@ def read_layers(grid: Grid, layers: int | Mapping[str, int], model: str) -> tupl
     """Returns the width of the layers at both sides of each axis, from one number or numbers by the names of sides.
 
     Raises:
-        ValueError: If a side is unknown, a width is no number of cells, or the layers leave nothing.
+        ValueError: If a side is unknown, a width is not a number of cells, or the layers leave nothing.
     """
     if isinstance(layers, int | np.integer):
         layers = dict.fromkeys(grid.names, layers)

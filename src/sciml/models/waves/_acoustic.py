@@ -4,7 +4,7 @@ Sound at one cell, for kernels.
 
 Kernels take arrays of one shape, and velocity is known at one face more than there are cells between walls. So along
 these axes every field gets a last cell behind the upper wall. It holds the image of the cell before the wall, and since
-the equations have the same symmetry, it stays that image. Ghost cells are images, too.
+the equations have the same symmetry, it stays that image. Ghost cells are also images.
 """
 
 import math
@@ -37,12 +37,12 @@ from ._wave_blocks import read_domain, to_blocks, to_whole
 
 
 class _Image(AbstractWall):
-    """The field goes on as an image of itself, whose first cell is that of a layer.
+    """The field continues as an image of itself, whose first cell is the cell of a layer.
 
     Attributes:
         first: The layer: 0 or 1 where the wall is half a cell or none beyond the array, 2 half a cell before its
             end; there the last ghost layer, which nothing reads, is a copy.
-        sign: That of the image.
+        sign: The sign of the image.
         width: The number of ghost layers.
     """
 
@@ -199,23 +199,23 @@ class Acoustic(AbstractPartitioned):
     $$\partial_t v_i = -\tfrac{1}{\rho}\, \partial_i p - \sigma_i v_i, \qquad
       \partial_t p_i = -\rho c^2\, (\partial_i v_i - q / d) - \sigma_i p_i, \qquad p = \sum_{i=1}^d p_i$$
 
-    with $q$ the volume that the sources emit, per volume and time. Pressure is at centres, velocity at faces.
-    Where $\sigma = 0$ the parts of the pressure add up to $\partial_t p = -\rho c^2 (\nabla \cdot v - q)$. In the
-    perfectly matched layers along the sides $\sigma_i$ grows with the square of the depth: a wave enters without being
-    reflected, at any angle and frequency, and fades. The layers are the outermost cells *of the grid*: make it larger
-    than the medium of interest, and continue `speed` into them (`jnp.pad(speed, cells, mode="edge")`). At walls the
-    field continues as an image of itself, so that without layers and sources the energy is kept at every order.
+    with $q$ the volume that the sources emit, per volume and time. Pressure is at centres, velocity at faces. If
+    $\sigma = 0$, the parts of the pressure add up to $\partial_t p = -\rho c^2 (\nabla \cdot v - q)$. In the perfectly
+    matched layers along the sides $\sigma_i$ grows with the square of the depth: a wave enters without being reflected,
+    at any angle and frequency, and fades. The layers are the outermost cells *of the grid*: make it larger than the
+    medium of interest, and continue `speed` into them (`jnp.pad(speed, cells, mode="edge")`). At walls the field
+    continues as an image of itself, so that without layers and sources the energy is kept at every order.
 
     In a start of your own the velocity through rigid walls is 0: where it is not, it stays what it is, and kernels,
     for which the field is an image of itself there, do something else.
 
-    A layer forgets what it absorbed, so gradients by `Checkpointed` suit. Where nothing is absorbed,
-    `sciml.adjoints.Reversible` serves too.
+    A layer forgets what it absorbed, so gradients by `Checkpointed` suit. Without absorption,
+    `sciml.adjoints.Reversible` is also supported.
 
     Good values: a source of at most $f = c / 10 h$ with `order=4` and $c / 20 h$ with `order=2`; layers of 10 cells;
-    `dt` of 1.2 over `spectral_radius`. With fixed steps `sciml.solve` takes `sciml.solvers.Leapfrog`, velocity in turn
-    with pressure: of second order in time, so that beside differences of order 4 its error is the larger one where
-    steps are long.
+    `dt` of 1.2 over `spectral_radius`. With fixed steps `sciml.solve` uses `sciml.solvers.Leapfrog`, which alternates
+    velocity and pressure. It has second order in time, so compared with differences of order 4 its error dominates for
+    long steps.
 
     Attributes:
         speed: $c$, a number or an array over the grid.
@@ -223,7 +223,7 @@ class Acoustic(AbstractPartitioned):
         source: $q$, a function `(t, args)` that returns an array over the grid, such as a `PointSources`; or None.
         tuned: The speed for which the layers are made, by default the largest of `speed`, held constant.
         grid: The grid, with the layers.
-        sides: What is at both sides of each axis.
+        sides: The conditions at both sides of each axis.
         layers: The width of the layers in cells, a pair for each axis.
         order: The order of accuracy in space.
         blocks: How the grid is split over devices; None if it is not.
@@ -232,8 +232,8 @@ class Acoustic(AbstractPartitioned):
         grid: The grid, with the layers.
         speed: $c$, a length over time.
         density: $\rho$, a mass over volume.
-        boundary: What is at the sides, behind the layers: `"rigid"` walls, where $v = 0$, `"free"` surfaces, where
-            $p = 0$, or `"periodic"`; one for all, or by name, `{"x": "periodic", "y-": "rigid", "y+": "free"}`.
+        boundary: The conditions at the sides, behind the layers: `"rigid"` walls, where $v = 0$, `"free"` surfaces,
+            where $p = 0$, or `"periodic"`; one for all, or by name, `{"x": "periodic", "y-": "rigid", "y+": "free"}`.
         layers: The cells of the layers: one number for all sides, or by name, `{"x": 10, "y-": 10}`; 0 for none.
         source: $q$.
         order: The order of accuracy in space: 2, 4, 6 or 8.
@@ -246,7 +246,7 @@ class Acoustic(AbstractPartitioned):
 
     Source:
         J.-P. Berenger, J. Comput. Phys. 114:185, 1994, for the layers; X. Yuan, D. Borup, J. Wiskin et al., IEEE Trans.
-        Ultrason. Ferroelectr. Freq. Control 44:816, 1997, for those of sound.
+        Ultrason. Ferroelectr. Freq. Control 44:816, 1997, for sound.
 
     Example:
         ```python
@@ -300,7 +300,7 @@ class Acoustic(AbstractPartitioned):
 
         Args:
             pressure: The pressure over the grid; zero if None.
-            dtype: The dtype of the state; that of the pressure, or the default floating type.
+            dtype: The dtype of the state; by default the dtype of the pressure, or the default floating type.
         """
         grid = self.grid
         pressure = jnp.zeros(self.places.shape("p"), jnp.result_type(float)) if pressure is None else pressure
@@ -316,7 +316,7 @@ class Acoustic(AbstractPartitioned):
 
     @property
     def places(self) -> Places:
-        """Where the fields are: the pressure `"p"` at centres, and velocities, `"vx"`, at faces."""
+        """The positions of the fields: the pressure `"p"` at centres, and velocities, `"vx"`, at faces."""
         velocities = [(f"v{name}", (axis,)) for axis, name in enumerate(self.grid.names)]
         periodic = tuple(pair[0] == "periodic" for pair in self.sides)
         return Places(self.grid, (("p", ()), *velocities), periodic, self.blocks)
@@ -432,18 +432,18 @@ class Acoustic(AbstractPartitioned):
         return [self.places.shape(f"v{name}") for name in self.grid.names]
 
     def _given(self, source: Callable[[RealScalarLike, Args], Array], t: RealScalarLike, args: Args) -> Array:
-        """What the source gives, of a block what belongs to it."""
+        """The value of the source, within a block the part of the block."""
         if isinstance(source, PointSources) and any(map(self.places.split, range(self.grid.ndim))):
             values = jnp.broadcast_to(jnp.asarray(source.signal(t)), source.points.positions.shape[:-1])
             return spread(source.points, values, "p", self.places)
         return self.places.part("p", source(t, args))
 
     def _stiffness(self) -> Array:
-        r"""$\rho c^2$ at centres, in a block those of the block."""
+        r"""$\rho c^2$ at centres, within a block at the centres of the block."""
         return self.places.averaged("p", self.density * self.speed**2)
 
     def _check(self, y: Any) -> None:
-        """Refuses what is no state on the grid."""
+        """Raises an error if it is not a state on the grid."""
         parts, faces = (self.grid.ndim, *self.places.shape("p")), self._face_shapes()
         right = (
             f"a `Sound` with `parts` of shape {parts} and a tuple `velocity` of arrays of shapes "

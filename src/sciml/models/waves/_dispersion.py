@@ -1,4 +1,4 @@
-r"""Media whose polarisation takes time to follow the field: equations beside those of Maxwell.
+r"""Media whose polarisation follows the field with a delay: equations in addition to Maxwell's.
 
 A medium adds $\chi(\omega)$ to the permittivity, with $e^{-i \omega t}$; its current is $\partial_t P$ of the
 polarisation $P$.
@@ -16,7 +16,7 @@ from ..._parameters import Parameter, parameter, with_dtype
 
 
 class AbstractDispersion(eqx.Module):
-    """What a medium adds to the permittivity, as a function of the frequency, and its equation in time.
+    """The contribution of a medium to the permittivity, as a function of the frequency, and its equation in time.
 
     The equation is linear, and of one place at a time: `current` and `rates` act on every value alike. Parameters
     are numbers, or arrays over the grid, which `Maxwell` averages to where a field is: a strength of zero is where the
@@ -191,7 +191,7 @@ class Lorentz(AbstractDispersion):
 
 
 class Debye(AbstractDispersion):
-    r"""Molecules that turn, as those of water.
+    r"""Rotating molecules, such as water.
 
     $$\tau \dot P + P = \Delta\varepsilon\, E, \qquad \chi = \frac{\Delta\varepsilon}{1 - i \omega \tau}$$
 
@@ -265,7 +265,7 @@ def check_medium(medium: Any, grid_shape: tuple[int, ...]) -> AbstractDispersion
     """Returns a medium whose parameters are numbers or fields.
 
     Raises:
-        TypeError: If it is none.
+        TypeError: If it is not a known value.
         ValueError: If a parameter has another shape.
     """
     if not isinstance(medium, AbstractDispersion):

@@ -168,10 +168,10 @@ class GrossPitaevskii(AbstractSemilinear):
     Schroedinger equation; $g > 0$ repels, $g < 0$ attracts. In the trap $V = \tfrac12 \omega^2 x^2$ the stationary
     states of the linear equation rotate as $e^{-i E_n t}$ with $E_n = (n + \tfrac12) \omega$, and the centre of any
     state, with any $g$, oscillates as $\cos \omega t$. $\int |\psi|^2$ and the energy
-    $\int \tfrac12 |\nabla \psi|^2 + V |\psi|^2 + \tfrac g2 |\psi|^4$ do not change: this holds for the expansion in
-    modes, too; the methods keep both to the order of their error. Steps are explicit in $V$: $|V| \Delta t$ must stay
-    below about 2.5 wherever the grid reaches. A trap that ends where $\psi$ has vanished, `jnp.minimum(V, 50.0)`,
-    allows longer ones.
+    $\int \tfrac12 |\nabla \psi|^2 + V |\psi|^2 + \tfrac g2 |\psi|^4$ are conserved, also for the expansion in modes;
+    the methods preserve both to the order of their error. Steps are explicit in $V$: $|V| \Delta t$ must stay below
+    about 2.5 wherever the grid reaches. A trap that ends where $\psi$ has vanished, `jnp.minimum(V, 50.0)`, allows
+    longer ones.
 
     `NonlinearSchroedinger` is the same without a potential, with the other sign of $g$ and a length that is a leaf.
 

@@ -28,12 +28,12 @@ _ALONG = {"roller": "rigid", "free": "rigid", "clamped": "free", "periodic": "pe
 
 
 class _Drive(NamedTuple):
-    """What velocities or stresses do to the others.
+    """The effect of velocities or stresses on the others.
 
     Attributes:
         forces: Forces of velocities and rates of strain, by the field that they drive.
         layers: Their derivatives within layers.
-        given: What the sources give.
+        given: The values of the sources.
     """
 
     forces: dict[str, Array]
@@ -49,8 +49,8 @@ class ElasticWave(AbstractStaggeredWave):
       + \mu\, (\partial_i v_j + \partial_j v_i) + m_{ij}$$
 
     Normal stresses are at centres, velocities on the faces across them, shear stresses on edges. In two dimensions
-    strain is plane. Waves of pressure have the speed $\sqrt{(\lambda + 2 \mu) / \rho}$, those of shear
-    $\sqrt{\mu / \rho}$; where $\mu = 0$ the medium is a fluid. Along a free surface run Rayleigh's waves:
+    strain is plane. Pressure waves have the speed $\sqrt{(\lambda + 2 \mu) / \rho}$, shear waves $\sqrt{\mu / \rho}$;
+    if $\mu = 0$ the medium is a fluid. Along a free surface run Rayleigh's waves:
     `sciml.verify.reference("rayleigh_speed")`. Without layers and sources the energy is kept.
 
     In the absorbing layers along the sides derivatives are taken along complex coordinates. The layers are the
@@ -65,8 +65,8 @@ class ElasticWave(AbstractStaggeredWave):
         density: $\rho$, a number or an array over the grid; on faces the mean of both sides.
         source: The densities $f$ and $m$, by the names of the fields.
         absorber: The layers.
-        places: Where the fields are.
-        sides: What is at both sides of each axis.
+        places: The positions of the fields.
+        sides: The conditions at both sides of each axis.
         order: The order of accuracy in space.
 
     Args:
@@ -74,8 +74,8 @@ class ElasticWave(AbstractStaggeredWave):
         lame: $\lambda$, a pressure.
         shear: $\mu$, a pressure.
         density: $\rho$, a mass over volume.
-        boundary: What is at the sides, behind the layers: a `"free"` surface, without traction; `"clamped"`, without
-            motion; a `"roller"`, a plane of symmetry, without motion across it and traction along it; or
+        boundary: The conditions at the sides, behind the layers: a `"free"` surface, without traction; `"clamped"`,
+            without motion; a `"roller"`, a plane of symmetry, without motion across it and traction along it; or
             `"periodic"`; one for all, or by name, `{"x": "periodic", "y-": "roller", "y+": "free"}`.
         layers: The cells of the layers: one number for all sides, or by name, `{"x": 10, "y-": 10}`; 0 for none.
         source: A `FieldSource`, a function `(t, args)` that returns a dictionary of densities, or a list of these.
@@ -220,7 +220,7 @@ class ElasticWave(AbstractStaggeredWave):
     def _stretched(
         self, y: WaveFields, drive: _Drive, h: RealScalarLike | None
     ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """What drives fields with what the layers remember, and the rates of that."""
+        """The rates of fields with the memory of the layers, and the rates of that memory."""
         forces, layers = {}, {}
         for name, total in drive.forces.items():
             for axis in self._axes(name):
@@ -267,7 +267,7 @@ class ElasticWave(AbstractStaggeredWave):
         return difference(y.fields[field], axis, (low, high), self.order, h, self.places.blocks)
 
     def _at_centers(self, x: Array) -> Array:
-        """A coefficient at the centres of cells, in a block those of the block."""
+        """A coefficient at cell centres, within a block at the centres of the block."""
         return self.places.averaged("sxx", x)
 
     def _shear(self, name: str) -> Array:

@@ -1,4 +1,4 @@
-"""What drives a wave: a profile in space times a signal in time."""
+"""The source of a wave: a profile in space times a signal in time."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,8 +18,8 @@ Source = Callable[[RealScalarLike, Args], dict[str, Array]]
 class FieldSource(eqx.Module):
     r"""A source $a(x)\, s(t)$ of one field of `Maxwell` or `ElasticWave`.
 
-    What it is a source of the field's name says: of `"Ez"` it is a current density, of `"Hx"` a magnetic one, of
-    `"vx"` a density of force, of `"sxx"` a rate of moment per volume. A sum of several is a list of them.
+    The field's name sets the kind of source: for `"Ez"` it is a current density, for `"Hx"` a magnetic one, for `"vx"`
+    a force density, for `"sxx"` a moment rate per volume. A sum of several is a list of them.
 
     Attributes:
         name: The field.
@@ -62,7 +62,7 @@ def read_sources(source: Any, names: tuple[str, ...], model: str) -> tuple[Sourc
     """Returns sources as a tuple of functions.
 
     Raises:
-        TypeError: If one is no function.
+        TypeError: If one is not a function.
         ValueError: If one is of a field that there is not.
     """
     sources = () if source is None else tuple(source) if isinstance(source, Sequence) else (source,)

@@ -27,7 +27,7 @@ _COMPONENTS = ("Ex", "Ey", "Ez", "Hx", "Hy", "Hz")
 
 
 class _Drive(NamedTuple):
-    """What the fields of one kind do to those of the other: the curl, with sources, and its derivatives in layers."""
+    """The effect of the fields of one kind on the other kind: the curl, with sources, and its derivatives in layers."""
 
     curl: dict[str, Array]
     layers: dict[str, Array]
@@ -39,33 +39,33 @@ class Maxwell(AbstractStaggeredWave):
     $$\varepsilon\, \partial_t E = \nabla \times H - \sigma E - J - \sum_m \partial_t P_m, \qquad
       \mu\, \partial_t H = -\nabla \times E - M$$
 
-    Components of $E$ are on the edges of cells, those of $H$ on the faces, so that both divergences stay what they
-    are, to rounding. Without losses and sources the energy is kept at every order. Any units do: with the defaults
+    Components of $E$ are on the edges of cells and components of $H$ on the faces, so that both divergences are
+    conserved to rounding. Without losses and sources the energy is kept at every order. Any units do: with the defaults
     the speed of light is 1 and times are lengths; in SI give $\varepsilon$ and $\mu$ with $\varepsilon_0$ and $\mu_0$.
 
-    Where an axis is missing nothing depends on it. In two dimensions the equations fall apart into two that do not
-    know of each other: `polarization` is a component of the one that is wanted, `"Ez"` for $E_z, H_x, H_y$ or `"Hz"`
-    for $H_z, E_x, E_y$; in one dimension `"Ey"` or `"Ez"`.
+    If an axis is missing, nothing depends on it. In two dimensions the equations fall apart into two that do not know
+    of each other: `polarization` is a component of the one that is wanted, `"Ez"` for $E_z, H_x, H_y$ or `"Hz"` for
+    $H_z, E_x, E_y$; in one dimension `"Ey"` or `"Ez"`.
 
     In the absorbing layers along the sides, derivatives are taken along complex coordinates, whatever the medium
     there. The layers are the outermost cells *of the grid*: make it larger than the region of interest, and continue
     the media into them. A layer forgets what it absorbed, so gradients by `Checkpointed` suit.
 
-    Good values: twenty cells for the shortest wave with `order=2`, ten with `order=4`; layers of 10 cells;
-    `dt` of 1.8 over `spectral_radius`. With fixed steps `sciml.solve` takes `sciml.solvers.Leapfrog`: Yee's scheme, the
-    electric field and what belongs to it in turn with the magnetic one. Losses, layers and media are taken implicitly,
-    at every place alone, and limit no step. With `order=4` and more its error in time is the larger one: shorten steps,
-    or take `diffrax.Bosh3` with `dt` of 1.5 over `spectral_radius`.
+    Good values: twenty cells for the shortest wave with `order=2`, ten with `order=4`; layers of 10 cells; `dt` of 1.8
+    over `spectral_radius`. With fixed steps `sciml.solve` takes `sciml.solvers.Leapfrog`: Yee's scheme, the electric
+    field and what belongs to it in turn with the magnetic one. Losses, layers and media are solved implicitly, at every
+    place separately, and do not limit the step. With `order=4` and more its error in time is the larger one: shorten
+    steps, or take `diffrax.Bosh3` with `dt` of 1.5 over `spectral_radius`.
 
     Attributes:
         permittivity: $\varepsilon$, a number or an array over the grid; on edges the mean of the cells around.
         permeability: $\mu$, a number or an array over the grid; on faces the harmonic mean of both sides.
         conductivity: $\sigma$, a number or an array over the grid.
-        media: What follows the field with a delay.
-        source: The densities $J$, by the names of components of $E$, and $M$, by those of $H$.
+        media: The media that follow the field with a delay.
+        source: The densities $J$, by the names of components of $E$, and $M$, by the names of components of $H$.
         absorber: The layers.
-        places: Where the components are.
-        sides: What is at both sides of each axis.
+        places: The positions of the components.
+        sides: The conditions at both sides of each axis.
         order: The order of accuracy in space.
 
     Args:
@@ -74,8 +74,8 @@ class Maxwell(AbstractStaggeredWave):
         permeability: $\mu$.
         conductivity: $\sigma$.
         media: A list of `Drude`, `Lorentz`, `Debye`.
-        boundary: What is at the sides, behind the layers: a perfect `"conductor"`, where $E$ along the wall is 0, a
-            `"magnetic"` wall, where $H$ along it is 0, or `"periodic"`; one for all, or by name,
+        boundary: The conditions at the sides, behind the layers: a perfect `"conductor"`, where $E$ along the wall is
+            0, a `"magnetic"` wall, where $H$ along it is 0, or `"periodic"`; one for all, or by name,
             `{"x": "periodic", "y": "conductor"}`.
         layers: The cells of the layers: one number for all sides, or by name, `{"x": 10, "y-": 10}`; 0 for none.
         source: A `FieldSource`, a function `(t, args)` that returns a dictionary of densities, or a list of these.
@@ -261,7 +261,7 @@ def _in_media(
 ) -> tuple[Array, list[Any]]:
     r"""Returns the rates $r$ of an electric component and of what media remember, or $(1 - \tau L)^{-1} r$ of these.
 
-    $L$ is what the component and the media at one place do to each other. What remembers answers to the component as
+    $L$ is what the component and the media at one place do to each other. The memory responds to the component as
     $m = m_0 + m_1 E$; with its current $c(E, m)$ that leaves
     $(\varepsilon + \tau (\sigma + c(1, m_1)))\, E = \varepsilon r - \tau c(0, m_0)$.
     """

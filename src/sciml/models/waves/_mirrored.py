@@ -1,7 +1,7 @@
 """Differences between the centres of cells and their faces, of fields that go on behind walls as images of themselves.
 
 On the doubled, periodic grid of field and images the differences are each other's negative transpose, at any order and
-beside any coefficients: what they make keeps its energy.
+with any coefficients, so that they conserve energy.
 """
 
 from collections.abc import Mapping
@@ -26,12 +26,12 @@ def read_sides(grid: Grid, boundary: str | Mapping[str, str], name: str, known_k
 
     Args:
         grid: The grid.
-        boundary: What is given.
+        boundary: The given conditions.
         name: The model, for messages.
         known_kinds: The kinds that there are; one of them is `"periodic"`.
 
     Raises:
-        TypeError: If the kinds are no words.
+        TypeError: If the kinds are not strings.
         ValueError: If a side has none, or a kind is unknown, or one end of an axis is periodic and the other is not.
     """
     if not isinstance(boundary, str | Mapping):
@@ -101,7 +101,7 @@ def divergence(
 def _beyond(
     layers: tuple[Array, Array], axis: int, pair: tuple[str, str], odd: str, blocks: AbstractBlocks | None
 ) -> tuple[Array, Array]:
-    """What is beyond both ends of an axis: images of the first and last layers, the other ones, or a neighbour's."""
+    """The layers beyond both ends of an axis: images of its end layers, the opposite layers, or a neighbour's."""
     first, last = layers
     closed, split = pair[0] != "periodic", blocks is not None and blocks.devices(axis) > 1
     made = (_image(first, axis, pair[0] == odd), _image(last, axis, pair[1] == odd)) if closed else (last, first)

@@ -25,8 +25,8 @@ class WaveFields(NamedTuple):
 
     Attributes:
         fields: The fields by their names, such as `"Ez"` or `"vx"`, each where it is on the staggered grid.
-        layers: What the absorbing layers remember, by the field whose rate it belongs to and the axis: `"Ez x"`.
-        media: What a dispersive medium remembers at each component of the electric field: a dictionary for each.
+        layers: The memory of the absorbing layers, by the field of the rate and the axis: `"Ez x"`.
+        media: The memory of a dispersive medium at each component of the electric field: a dictionary for each.
 
     Example:
         ```python
@@ -54,12 +54,12 @@ class WaveFields(NamedTuple):
 
 
 class Places(eqx.Module):
-    """Where the fields of a model are.
+    """The positions of the fields of a model.
 
     Attributes:
         grid: The grid.
         nodes: For each field, by name, the axes along which it is at nodes.
-        periodic: Which axes are periodic.
+        periodic: The periodic axes.
         blocks: How the grid is split over devices; None if it is not.
     """
 
@@ -92,7 +92,7 @@ class Places(eqx.Module):
         )
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Returns the shape of a field, within `Domain.run` that of its part in a block."""
+        """Returns the shape of a field, within `Domain.run` the shape of its part in a block."""
         shape = self.grid.shape_at(self.location(name))
         return tuple(
             self.cells(axis) + n - cells if self.split(axis) else n
@@ -104,7 +104,7 @@ class Places(eqx.Module):
         return self.blocks is not None and self.blocks.devices(axis) > 1
 
     def cells(self, axis: int) -> int:
-        """Returns the number of cells along an axis, within `Domain.run` those of a block."""
+        """Returns the number of cells along an axis, within `Domain.run` the number of a block."""
         return self.grid.shape[axis] // (1 if self.blocks is None else self.blocks.devices(axis))
 
     def first(self, axis: int) -> Any:
@@ -224,10 +224,10 @@ class Places(eqx.Module):
         return self.blocks.sum(u) * jnp.asarray(self.grid.volume, u.dtype)
 
     def check(self, y: Any, like: Callable[[], WaveFields], model: Any) -> None:
-        """Refuses what is no state of a model.
+        """Raises an error if it is not a state of the model.
 
         Raises:
-            TypeError: If it is no `WaveFields`, or complex.
+            TypeError: If it is not a `WaveFields`, or complex.
             ValueError: If it has the wrong structure or shapes.
         """
         name = type(model).__name__
@@ -257,7 +257,7 @@ def coefficient(value: Any, grid: Grid, name: str, model: str) -> Array:
     """Returns a coefficient, a number or one for each cell, as a parameter.
 
     Raises:
-        TypeError: If it is no array of numbers.
+        TypeError: If it is not an array of numbers.
         ValueError: If it has another shape.
     """
     wants = f"`{model}({name}=...)` must be a number or an array over the grid {grid.shape}, but"

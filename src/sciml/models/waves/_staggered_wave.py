@@ -68,7 +68,7 @@ class AbstractStaggeredWave(AbstractPartitioned):
     def to_blocks(self, y: WaveFields) -> WaveFields:
         """Returns a state, or an array of states, as the blocks that `Domain.run` hands to the devices of `domain`.
 
-        The node between two blocks is an unknown of both, and the layers of the outermost blocks are in those alone.
+        The node between two blocks is an unknown of both, and only the outermost blocks have layers.
 
         Raises:
             ValueError: If the model has no `domain`, its devices do not divide the cells, or a layer is wider than a
@@ -117,7 +117,7 @@ class AbstractStaggeredWave(AbstractPartitioned):
         """Returns bounds on the eigenvalues, without losses and with them, by which `sciml.solve` knows steps."""
 
     def _media_at_rest(self, fields: dict[str, Array]) -> tuple[Any, ...]:
-        """What media remember at the start."""
+        """The memory of media at the start."""
         return ()
 
     @abc.abstractmethod
@@ -126,7 +126,7 @@ class AbstractStaggeredWave(AbstractPartitioned):
 
     @abc.abstractmethod
     def _drive(self, kind: str, t: RealScalarLike, y: WaveFields, args: Args) -> Any:
-        """What drives the fields of a kind, with the sources."""
+        """The rates of the fields of a kind, with the sources."""
 
     @abc.abstractmethod
     def _rates(self, kind: str, y: WaveFields, drive: Any, h: RealScalarLike | None = None) -> WaveFields:

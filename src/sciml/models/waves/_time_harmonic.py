@@ -46,8 +46,9 @@ class TimeHarmonicWave(eqx.Module):
 
     `solve` finds $p$ by generalised conjugate residuals, which find what GMRES does. A cycle of multigrid for the same
     equation with more absorption is their preconditioner: its waves fade before coarse grids would miss them. The
-    number of steps grows with the number of wavelengths along the box, not with that of cells. A gradient, by the
-    speed, the density, the frequency or the source, is that of the equation, and takes one more solve.
+    number of steps grows with the number of wavelengths along the box, not with the number of cells. A gradient with
+    respect to the speed, the density, the frequency or the source is the gradient of the equation, and takes one more
+    solve.
 
     Good values: at least fifteen cells for a wave; layers of 10 cells, or as many as half a wave.
 
@@ -58,7 +59,7 @@ class TimeHarmonicWave(eqx.Module):
         loss: $\delta$, what the medium absorbs: a number or an array over the grid.
         tuned: The speed for which the layers are made, by default the largest of `speed`, held constant.
         grid: The grid, with the layers.
-        sides: What is at both sides of each axis.
+        sides: The conditions at both sides of each axis.
         layers: The width of the layers in cells, a pair for each axis.
 
     Args:
@@ -67,7 +68,7 @@ class TimeHarmonicWave(eqx.Module):
         speed: $c$.
         density: $\rho$.
         loss: $\delta$.
-        boundary: What is at the sides, behind the layers: `"rigid"` walls, `"free"` surfaces, where $p = 0$, or
+        boundary: The conditions at the sides, behind the layers: `"rigid"` walls, `"free"` surfaces, where $p = 0$, or
             `"periodic"`; one for all, or by name, `{"x": "periodic", "y-": "rigid", "y+": "free"}`.
         layers: The cells of the layers: one number for all sides, or by name, `{"x": 10, "y-": 10}`; 0 for none.
         tuned: The speed for which the layers are made.
@@ -146,7 +147,7 @@ class TimeHarmonicWave(eqx.Module):
 
         Args:
             source: $q$, the volume that is emitted, per volume and time: a real or complex array over the grid.
-            rtol: The norm of the residual that ends the iteration, relative to that of the source; None for 1e-8 in
+            rtol: The norm of the residual that ends the iteration, relative to the norm of the source; None for 1e-8 in
                 double and 1e-5 in single precision.
             max_steps: The largest number of steps.
             throw: Whether to raise an error if no solution is found, outside of transformations.
@@ -182,7 +183,7 @@ class TimeHarmonicWave(eqx.Module):
         r"""Returns the operator of the equation, times $-1$, between the cells.
 
         Args:
-            absorption: What is added to the loss.
+            absorption: The addition to the loss.
             leak: How well rigid walls conduct, relative to the medium.
         """
         ndim, dtype = self.grid.ndim, self.frequency.dtype

@@ -218,7 +218,7 @@ class KleinGordon(AbstractSecondOrder):
     def energy(self, y: tuple[Float[Array, "..."], Float[Array, "..."]], t: RealScalarLike = 0.0) -> Float[Array, ""]:
         r"""Returns $\int \tfrac12 (\partial_t u)^2 - \tfrac12 c^2 u \nabla^2 u + m^2 U(u)$.
 
-        Where nothing passes the sides and $c$ is a number this is the energy.
+        Without flux through the sides and for a constant $c$ this is the energy.
 
         Args:
             y: The state.
@@ -241,7 +241,7 @@ class KleinGordon(AbstractSecondOrder):
 
 
 def _as_tree(f: Any) -> Any:
-    """A function that is no leaf, so that `jax.grad` and `jax.jit` take the model as it is."""
+    """A function that is not a leaf, so that `jax.grad` and `jax.jit` accept the model unchanged."""
     return f if isinstance(f, eqx.Module) else jax.tree_util.Partial(f)
 
 

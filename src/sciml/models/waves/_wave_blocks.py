@@ -1,7 +1,7 @@
 """States of waves as blocks side by side, which `Domain.run` hands to its devices, and back.
 
-A field at the nodes of an axis with ends has one value more than there are cells, and in every block so, too: the node
-between two blocks is an unknown of both. Of what layers remember only the first and the last block have a part.
+A field at the nodes of an axis with ends has one more value than there are cells, also in every block: the node between
+two blocks is an unknown of both. Of what layers remember only the first and the last block have a part.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ def read_domain(domain: Any, grid: Any, model: str) -> Any:
     """Returns the blocks of a grid in a domain, None where there is none.
 
     Raises:
-        TypeError: If it is no domain.
+        TypeError: If it is not a domain.
     """
     if domain is None:
         return None
@@ -34,8 +34,8 @@ def to_blocks(x: Array, places: Places, name: str, remembered: int | None = None
     """Returns an array over the whole grid as blocks side by side.
 
     Args:
-        x: The array; its last axes are those of the grid.
-        places: Where fields are.
+        x: The array; its last axes are the axes of the grid.
+        places: The positions of fields.
         name: The field that it belongs to.
         remembered: The axis of whose layers it is what they remember.
         layers: Their widths.

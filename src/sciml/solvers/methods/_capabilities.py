@@ -1,4 +1,4 @@
-"""What a method tells the loops beside its steps: four records, each with the defaults of a plain one-step method.
+"""Four records that describe a method to the loops, each with the defaults of a plain one-step method.
 
 A method changes what differs, `super().limits._replace(longest=self.longest)`, and one that is made of another passes
 on the records of that one. So a new question of the loops is a field here, and no member of every class.
@@ -18,13 +18,13 @@ from ..terms._field import close_field
 
 
 class Traits(NamedTuple):
-    """What a method is, known before any step: `traits = sciml.solvers.Traits(dense=True)` in its class.
+    """The properties of a method, known before any step: `traits = sciml.solvers.Traits(dense=True)` in its class.
 
     Attributes:
         fsal: Whether `init` evaluates the vector field, for the counts.
         dense: Whether `interpolate` knows the solution within a step; where not, steps end at saved times.
-        elementwise_dense: Whether it interpolates each number of a state alone, by a polynomial in `theta`, `dense`
-            being a tuple of trees like the state; then members of an ensemble need not stop at saved times.
+        elementwise_dense: Whether it interpolates each number of a state separately, by a polynomial in `theta`, with
+            `dense` a tuple of trees like the state; then members of an ensemble need not stop at saved times.
         history: Whether a step depends on the steps before it, by a memory that cannot be made from the state.
         elementwise: Whether small states of many members run element by element; not where steps transform fields.
         symmetric: Whether a step back from the end of a step returns to its start.
@@ -37,7 +37,7 @@ class Traits(NamedTuple):
             their conditions change sign on that line.
         knows_within: Whether `Hooks.within` knows the solution within a step where `interpolate` does not.
         jumps: Whether its state stays what it is within a step and jumps at the end: events are at these jumps.
-        cuts_fixed_steps: Whether steps of one length, too, are no longer than `Limits.longest` says.
+        cuts_fixed_steps: Whether fixed steps are also limited by `Limits.longest`.
         field_is_rate: Whether the vector field is the rate of the state; not where a mass matrix stands before that.
         knows_rate: Whether `Coordinates.rate` is the rate of the state.
         error_order: The power of the step size that the error estimate goes with; None for the order.
@@ -88,7 +88,7 @@ def _unchanged(field: Any, t: RealScalarLike, h: Array) -> Array:
 
 
 class Limits(NamedTuple):
-    """What limits the lengths of a method's steps.
+    """The limits of the lengths of a method's steps.
 
     Attributes:
         stability: Returns for which steps times eigenvalues it is stable; None where none is too long, or it is not
@@ -167,7 +167,7 @@ def of_state(order: int, evaluations: int) -> Coordinates:
 
 
 class Hooks(NamedTuple):
-    """What the loops ask of a method at some steps; None each where there is nothing to do.
+    """Functions that the loops call at some steps; each is None if there is nothing to do.
 
     Attributes:
         within: `within(field, t, h, y, step)`: the solution within a step, a function of the place from 0 to 1, by

@@ -1,4 +1,4 @@
-"""What a one-step method must offer to the loops, and what it may."""
+"""The required and optional interface of a one-step method."""
 
 import abc
 import functools
@@ -17,21 +17,21 @@ from ._capabilities import Coordinates, Hooks, Limits, Traits, of_state
 
 
 class Step(NamedTuple):
-    """What one step of an `AbstractStepper` produces.
+    """The result of one step of an `AbstractStepper`.
 
     Attributes:
         y1: The state at the end of the step.
         error: An estimate of the local error, with the structure of `y1`; None where the method has none.
-        dense: What `interpolate` needs beside the two states, a PyTree of arrays.
-        memory: What the next step reuses.
-        solvable: Whether the step's system had a solution; None where it had no system to solve. Where not, the step is
-            tried again with a shorter length, or with fixed steps the member fails.
+        dense: The input of `interpolate` besides the two states, a PyTree of arrays.
+        memory: The values that the next step reuses.
+        solvable: Whether the step's system had a solution; None where it had no system to solve. Otherwise the step is
+            repeated with a shorter length, or with fixed steps the member fails.
         measured: Error and state as the tolerances measure them, where that is not in the loop's own variables.
-        admissible: Whether the state at its end may be; None where any may. Where not, the step is tried again, too.
+        admissible: Whether the state at its end may be; None where any may. Otherwise the step is also repeated.
         again: Whether it has to be taken again from the same time, `y1` being the state to do so with.
         ends: The code of a `Status` with which the integration ends after it, or 0.
-        converged: Whether the iterations for its systems converged; None where there were none. Where not, the step is
-            tried again, too.
+        converged: Whether the iterations for its systems converged; None where there were none. Otherwise the step is
+            also repeated.
         left: Whether the lane leaves the step to another loop, which has the program for what may happen in it, as
             events; None where it leaves none. The loops' own methods say so, under `jax.vmap`.
         factor: By what to multiply the length for the next step, or for the next try, where the method says so itself;
@@ -70,7 +70,7 @@ class AbstractStepper(eqx.Module):
     before, and `interpolate` with `empty_dense`, and `Traits(dense=True)`, where it knows the solution within a step.
 
     `step` is a pure function of one member. `memory` is a PyTree of arrays of the same shapes in every step; when a
-    gradient repeats a step from its state alone, `init` makes it anew. A method of several steps, whose memory cannot
+    gradient repeats a step from its state only, `init` creates it again. A method of several steps, whose memory cannot
     be made from the state, has `Traits(history=True)`: its memory, floating-point arrays, is then carried, recorded and
     differentiated with the state. `sciml.verify.check_stepper` checks all of it.
 
@@ -82,9 +82,9 @@ class AbstractStepper(eqx.Module):
         evaluations: Evaluations of the vector field per step, for `Solution.stats`; -1 where it differs from step to
             step.
         has_error: Whether its steps estimate their error, as error control needs.
-        traits: What else it is, a `Traits`.
-        limits: What limits the lengths of its steps: stability, and what it finds on the way.
-        hooks: What the loops ask of it at some steps: with events, in gradients, under tolerances.
+        traits: Its further properties, a `Traits`.
+        limits: The limits of the lengths of its steps: stability, and limits found on the way.
+        hooks: Functions that the loops call at some steps: with events, in gradients, under tolerances.
 
     Example:
         ```python
@@ -158,7 +158,7 @@ class AbstractStepper(eqx.Module):
 
     @property
     def coordinates(self) -> Coordinates:
-        """In which variables it runs; by default those of the state."""
+        """The variables in which it runs; by default the variables of the state."""
         return of_state(self.order, self.evaluations)
 
 
@@ -179,7 +179,7 @@ def within_step(
 ) -> Callable[[Array], Y]:
     """Returns the solution within a step, a function of the place from 0 to 1, by which events are found.
 
-    What the method does not interpolate is by default a cubic by the slopes at both ends.
+    Without dense output of the method, the default is a cubic from the slopes at both ends.
 
     Args:
         stepper: The method.
@@ -187,7 +187,7 @@ def within_step(
         t: The time at the start of the step.
         h: Its length.
         y: The state at its start.
-        step: What the method made of it.
+        step: The result of the method.
     """
     if stepper.hooks.within is not None:
         return stepper.hooks.within(field, t, h, y, step)
@@ -209,7 +209,7 @@ def measured_by_state(step: Step, y: Y) -> tuple[Y, Y] | None:
     """Returns a step's error and state as tolerances measure them where the loop's state holds more than `y`.
 
     Args:
-        step: A step of the method of the state alone.
+        step: A step of the method for the state only.
         y: The state at its start.
     """
     if step.error is None or step.measured is not None:

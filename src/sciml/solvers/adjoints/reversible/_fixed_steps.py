@@ -133,7 +133,7 @@ class ReversibleLoop(AbstractReversibleLoop):
         return result, self.lanes.leave(errors)
 
     def _back(self, kept, cotangent, operands, differentiable):
-        """Runs all steps back; returns the pair at the start, its cotangent, the operands' cotangent, and the scales."""
+        """Runs all steps back; returns the initial pair, its cotangent, the operands' cotangent, and the scales."""
         diff, constant = eqx.partition(operands, differentiable, is_leaf=is_value)
 
         def reverse_step(carry, tail):

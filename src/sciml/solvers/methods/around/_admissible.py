@@ -2,10 +2,10 @@
 
 An element that must not be negative and is, by no more than the estimated error of the step, is set to zero, which is
 as good an approximation; by more, or outside of the domain, the step is rejected and tried again with a shorter length.
-An element that comes to rest at zero, as a tank that runs dry, may be below it by the absolute tolerance, too: next to
-an infinite slope estimates of errors vanish, and the step would be tried again for ever. Where steps are fixed every
-such element is set to zero. What is small and positive never is, however uncertain: a population that is nearly extinct
-may grow again.
+An element that comes to rest at zero, such as a tank that runs dry, may also be below zero by the absolute tolerance:
+next to an infinite slope error estimates vanish, and the step would be repeated forever. With fixed steps every such
+element is set to zero. A small positive element is never changed, however uncertain: a population that is nearly
+extinct may grow again.
 
 Source:
     L. F. Shampine, S. Thompson, J. A. Kierzenka, G. D. Byrne, Non-negative solutions of ODEs, Appl. Math. Comput. 170:1
@@ -35,12 +35,12 @@ from ._wrapped import AbstractWrappedStepper, judged
 
 @dataclass(frozen=True)
 class Admissible:
-    """Which states are admissible.
+    """The admissible states.
 
     Attributes:
         positive: For each leaf of the state which of its elements must not be negative, shape and bytes of an array of
             booleans; None where none has to.
-        domain: Whether a state is admissible beside that, or None.
+        domain: Whether a state is admissible in other respects, or None.
     """
 
     positive: tuple[tuple[tuple[int, ...], bytes] | None, ...]
@@ -82,7 +82,7 @@ class Within(AbstractWrappedStepper):
 
     Attributes:
         base: The method.
-        admissible: Which states are.
+        admissible: The admissible states.
         rejects: Whether a step that ends elsewhere can be rejected.
         atol: The absolute tolerances of a step, where they are known.
     """
@@ -94,7 +94,7 @@ class Within(AbstractWrappedStepper):
 
     @property
     def hooks(self) -> Hooks:
-        """Those of the method, and steps in gradients."""
+        """The hooks of the method, with steps in gradients."""
         return super().hooks._replace(judged=self.judged, step_for_vjp=self.step_for_vjp)
 
     def judged(self, criterion: Criterion) -> "Within":

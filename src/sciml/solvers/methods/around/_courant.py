@@ -37,7 +37,7 @@ class FollowingWaves(AbstractWrappedStepper):
     Attributes:
         base: The method.
         number: The Courant number.
-        measures: Whether the error of its steps limits them, too.
+        measures: Whether the error of its steps also limits them.
     """
 
     base: AbstractStepper
@@ -46,17 +46,17 @@ class FollowingWaves(AbstractWrappedStepper):
 
     @property
     def limits(self) -> Limits:
-        """Those of the method, and the fastest wave."""
+        """The limits of the method, and the fastest wave."""
         return super().limits._replace(longest=self.longest)
 
     @property
     def coordinates(self) -> Coordinates:
-        """Those of the method, with what the model says of its waves."""
+        """The functions of the method, with the model's wave speeds."""
         return super().coordinates._replace(close=self.close, starting_step=self.starting_step)
 
     @property
     def hooks(self) -> Hooks:
-        """Those of the method: in gradients its steps are what they are."""
+        """The hooks of the method: in gradients its steps stay the same."""
         return super().hooks._replace(step_for_vjp=partial(step_for_vjp, self.base))
 
     @property

@@ -1,8 +1,8 @@
 """Methods of several steps as the loops run them: the steps before are part of the state.
 
-A gradient repeats a step from its state alone, and what a method of several steps remembers cannot be made from the
-state of one time. So it is put beside it: the pair is a state of a one-step method, which the loops record and every
-discrete adjoint differentiates.
+A gradient repeats a step from its state only, and the memory of a multistep method cannot be computed from the state at
+one time. So it is carried along with the state: the pair is the state of a one-step method, which the loops record and
+every discrete adjoint differentiates.
 """
 
 from collections.abc import Callable
@@ -26,8 +26,9 @@ class HistoryMemory(NamedTuple):
     """The memory of a method with `history` of which a part can be made anew.
 
     Attributes:
-        past: What is part of the state.
-        reused: What the next step reuses where it can; None in a step that a gradient repeats, which makes it anew.
+        past: The part of the memory in the state.
+        reused: The values that the next step reuses if it can; None in a step that a gradient repeats, which computes
+            them again.
     """
 
     past: PyTree
@@ -85,7 +86,7 @@ class WithHistory(AbstractWrappedStepper):
 
     @property
     def traits(self) -> Traits:
-        """Those of the method, whose history is part of the loop's state."""
+        """The traits of the method, whose history is part of the loop's state."""
         return super().traits._replace(history=False, transforms_state=True, elementwise_dense=False)
 
     @property
@@ -95,7 +96,7 @@ class WithHistory(AbstractWrappedStepper):
 
     @property
     def hooks(self) -> Hooks:
-        """Those of the method, and steps in gradients."""
+        """The hooks of the method, with steps in gradients."""
         return super().hooks._replace(step_for_vjp=self.step_for_vjp)
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
@@ -125,7 +126,7 @@ class WithHistory(AbstractWrappedStepper):
         return History(y, past), found
 
     def rate(self, field: BoundField, t: RealScalarLike, y: Any) -> Any:
-        """Returns the rate of a state; that of a history is zero between steps."""
+        """Returns the rate of a state; the rate of a history is zero between steps."""
         if isinstance(y, History):
             return History(self.base.coordinates.rate(field, t, y.y), jax.tree.map(jnp.zeros_like, y.past))
         return self.base.coordinates.rate(field, t, y)
@@ -135,7 +136,7 @@ class WithHistory(AbstractWrappedStepper):
         return reused_of(self.base.init(field, t, y.y))
 
     def finish(self, field: BoundField, y: Y) -> Y:
-        """Returns the state alone."""
+        """Returns only the state."""
         return self.base.coordinates.finish(field, y.y)
 
     def starting_step(self, field: BoundField, start: FirstStep) -> Array:
@@ -174,7 +175,7 @@ def with_history(stepper: AbstractStepper) -> AbstractStepper:
     inner = stepper
     while isinstance(inner, AbstractWrappedStepper):
         inner = inner.base
-    # of the memory alone, and of the state without it
+    # only of the memory, and of the state without it
     own = {"step_for_vjp": inner.hooks.step_for_vjp is not None, "longest": inner.limits.longest is not no_limit}
     for name in (name for name, found in own.items() if found):
         raise TypeError(

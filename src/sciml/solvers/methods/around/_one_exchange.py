@@ -88,7 +88,7 @@ def with_one_exchange(model: Any, stepper: AbstractStepper | None, name: str) ->
     Args:
         model: The model.
         stepper: The method; None for one of diffrax's loops.
-        name: What it is called.
+        name: The name of the method.
 
     Raises:
         ValueError: If the method has no such form.

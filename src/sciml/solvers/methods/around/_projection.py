@@ -42,7 +42,7 @@ class Projected(AbstractWrappedStepper):
 
     @property
     def hooks(self) -> Hooks:
-        """Those of the method, and steps in gradients."""
+        """The hooks of the method, with steps in gradients."""
         return super().hooks._replace(step_for_vjp=self.step_for_vjp)
 
     @property
@@ -98,8 +98,8 @@ def check_invariants(invariants: Any, y0: Y) -> Callable[[Y], PyTree]:
     """Checks that invariants are a function of the state that gives a few real numbers, and returns it with a hash.
 
     Raises:
-        ValueError: If they are none, or too many.
-        TypeError: If it is no function that can be hashed, or gives something else.
+        ValueError: If there are none, or too many.
+        TypeError: If it is not a hashable function, or returns other values.
     """
     invariants = check_function_of_state(invariants, "project", "the state, `project(y)`")
     found = jax.tree.leaves(jax.eval_shape(invariants, y0))

@@ -24,17 +24,17 @@ _NOT_STIFF = 1.5
 """Below this an explicit method would take the same steps."""
 
 _IN_A_ROW = 4.0
-"""So many steps have to say so: one alone may be mistaken."""
+"""This number of steps must agree: a single step may be mistaken."""
 
 _PRODUCTS = 4
-"""So many products with the Jacobian find its largest eigenvalue closely enough."""
+"""This number of products with the Jacobian finds its largest eigenvalue accurately enough."""
 
 _PLACES = np.array([0.25, 0.5, 0.75])
 _BENDS = np.linalg.inv(np.vander(_PLACES, 3, increasing=True)) / (_PLACES * (1 - _PLACES))
 
 
 class Mode(NamedTuple):
-    """Which method the next step takes, as real numbers, which loops carry and record.
+    """The choice of the method for the next step, as real numbers, which loops carry and record.
 
     Attributes:
         stiff: One where it is the implicit one, else zero.
@@ -49,9 +49,10 @@ class Switching(AbstractStepper):
     r"""`diffrax.Tsit5` while the equation is not stiff, `Rodas5P` while it is.
 
     Each step estimates the largest eigenvalue $\rho$ of the Jacobian, an explicit one by its last two stages and one
-    product with the Jacobian, an implicit one by a few. Where $h \rho$ stays at the limit of Tsit5's stability the
-    implicit method takes over, and back where that would not limit the steps. Of many members under `jax.vmap` each has
-    its own method, and a step costs what both cost: for an ensemble that is known to be stiff take `Rodas5P`.
+    product with the Jacobian, an implicit one by a few. If $h \rho$ stays at the stability limit of Tsit5, the implicit
+    method takes over; it hands back when that limit would no longer restrict the steps. Of many members under
+    `jax.vmap` each has its own method, and a step costs what both cost: for an ensemble that is known to be stiff take
+    `Rodas5P`.
 
     Source:
         E. Hairer, G. Wanner, Solving Ordinary Differential Equations II, section IV.2; L. Petzold, Automatic selection
@@ -132,7 +133,7 @@ class Switching(AbstractStepper):
         rates = jax.lax.stop_gradient(jax.tree.map(jnp.subtract, step.dense[-1], step.dense[-2]))
         states = flattened(jax.tree.map(jnp.subtract, step.y1, last))
         once = _ratio(_norm(flattened(rates)), _norm(states))
-        # at tight tolerances the states differ by what is slow, too; their rates by what is fast
+        # at tight tolerances the states also differ by slow components; their rates differ by fast ones
         _, more = jax.jvp(lambda y: field(t + h, y), (jax.lax.stop_gradient(step.y1),), (rates,))
         twice = _ratio(_norm(flattened(more)), _norm(flattened(rates)))
         measure = jnp.abs(h).astype(twice.dtype) * jnp.where(once > 0, jnp.maximum(once, twice), once)

@@ -1,6 +1,6 @@
 """A Runge-Kutta method for equations with delays: past states are part of the state of the loop.
 
-What a step reads of the past lies behind its start, since no step is longer than the shortest delay. The past is a
+The past values that a step reads are before its start, because no step is longer than the shortest delay. The past is a
 window of the last steps; gradients record it with the state, and go through it.
 """
 
@@ -34,9 +34,9 @@ class Past(NamedTuple):
     that a step has states and rates of its own at both of its ends.
 
     Attributes:
-        begins: Where each step began. That is the end of the step before it, except after an event: a change of the
+        begins: The start of each step. That is the end of the step before it, except after an event: a change of the
             event's time moves where the next step begins, but not the polynomial of the step before it.
-        times: Where each step ended.
+        times: The end of each step.
         states: The states there.
         starts: The states at its start.
         first: The rates at its start.
@@ -106,7 +106,7 @@ _JUMPS = 16
 """How many of the last events are remembered, whose jumps come back."""
 
 _MORE_STEPS = 64
-"""How many steps are kept beside those that are without events, which cut them."""
+"""The number of stored steps beyond the steps without events, which cut them."""
 
 _SLACK = 16.0
 """Roundings of a time within which two are the same."""
@@ -196,7 +196,7 @@ class BoundDelayField:
     def within(self, past: Past, start: Array, end: Array) -> Callable[[RealScalarLike, Y], Y]:
         """Returns the vector field for a step from start to end, of a state with such a past.
 
-        Where a past state lies at an end of that step, shifted by its delay, it belongs to what is inside.
+        If a past state is at an end of that step, shifted by its delay, it belongs to the inside of the step.
         """
         largest = jnp.maximum(jnp.maximum(jnp.abs(start), jnp.abs(end)), jnp.abs(self.t0))
         slack = _SLACK * jnp.finfo(start.dtype).eps * largest
@@ -238,7 +238,7 @@ class MethodOfSteps(AbstractWrappedStepper):
 
     @property
     def traits(self) -> Traits:
-        """Steps of one length end where a jump of the state comes back, too: no length divides these times."""
+        """Fixed steps also end where a jump of the state comes back: no step length divides these times."""
         return super().traits._replace(
             elementwise_dense=False,
             batched_vjp=False,
@@ -334,7 +334,7 @@ class MethodOfSteps(AbstractWrappedStepper):
         return WithPast(state, y.past, jumps), known | ~jumped
 
     def finish(self, field: Any, y: Any) -> Y:
-        """Returns the state alone."""
+        """Returns only the state."""
         del field
         return y.y
 
@@ -384,9 +384,9 @@ class MethodOfSteps(AbstractWrappedStepper):
     def _with_moved_start(self, field: Any, past: Past, jumps: Array, end: Array, y1: Y, before: Y) -> Y:
         r"""Returns a state with the derivative that it has because a jump comes back at a time that a delay moves.
 
-        Where the state at the start is not what the history leads to, the rate jumps at $t_0 + \tau$, from $f_-$ to
-        $f_+$. If that time is later by $d\tau$ than the end of the step, the state after it changes by
-        $(f_- - f_+) \, d\tau$. Its value stays what it is. Where an event has changed the state it is the same.
+        If the initial state does not continue the history, the rate jumps at $t_0 + \tau$, from $f_-$ to $f_+$. If that
+        time is later by $d\tau$ than the end of the step, the state after it changes by $(f_- - f_+) \, d\tau$. Its
+        value stays what it is. The same applies after an event has changed the state.
         """
         gap = (_all_jumps(field, jumps)[:, None] + field.delays[None] - end).reshape(-1)
         fixed = jax.lax.stop_gradient(gap)

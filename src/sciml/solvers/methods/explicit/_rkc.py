@@ -31,7 +31,7 @@ class ChebyshevFamily(AbstractFamily):
         return 1 + jnp.sqrt(1.54 * stiffness + 1).astype(jnp.int32)
 
     def reach(self, stages: int) -> float:
-        """Returns what so many stages are stable for."""
+        """Returns the stability limit of a number of stages."""
         return 0.99 * ((stages - 1) ** 2 - 1) / 1.54
 
     def first(self, stages: Array) -> Array:
@@ -60,7 +60,7 @@ class LegendreFamily(AbstractFamily):
         return jnp.maximum(needed + 1 - needed % 2, 3)
 
     def reach(self, stages: int) -> float:
-        """Returns what so many stages are stable for."""
+        """Returns the stability limit of a number of stages."""
         odd = stages - 1 + stages % 2
         return 0.99 * (odd**2 + odd - 2) / 2 / 1.02
 

@@ -29,7 +29,7 @@ class RockTable(NamedTuple):
         degrees: $m$, ascending.
         reach: The step size times spectral radius for which the method of a degree is stable.
         recurrence: $\mu_1, \mu_2, \kappa_2, \dots, \mu_m, \kappa_m$ of all degrees, one after another.
-        starts: Where those of a degree begin.
+        starts: The starts of the coefficients of each degree.
         rows: Of each degree the rows of the stages that finish the step, one behind the other.
         weights: The weights $b_i$ of these stages.
         errors: The weights $e_i$ of the error estimate, the last of the slope at the end of the step.
@@ -139,7 +139,7 @@ class Rock(AbstractStabilised):
             at = jax.tree.map(jnp.add, y, _plus(rise, h, row, found))
             found.append(field(t + sum(row, node) * h, at))
         rise = _plus(rise, h, weights, found)
-        # a step that the largest number of stages does not make stable is no step
+        # a step that the largest number of stages does not stabilise is rejected
         y1 = jax.tree.map(lambda y, d: jnp.where(stable, y + d, jnp.full_like(y, jnp.nan)), y, rise)
         end = field(t + h, y1)
         error = _plus(jax.tree.map(jnp.zeros_like, y), h, errors, [*found, end])

@@ -129,8 +129,8 @@ class RungeKutta(AbstractStepper):
     ) -> tuple[list[Y], Y]:
         """Returns all stages, and the state at the last, by a loop whose body is compiled once.
 
-        A sum goes over all stages, of which those to come are zero and have zero weights. Reverse mode keeps the state
-        of a stage alone and evaluates it again, stage by stage.
+        A sum goes over all stages, of which those to come are zero and have zero weights. Reverse mode stores only the
+        state of a stage and evaluates it again, stage by stage.
         """
         count, first = len(self.weights), int(self.last_is_first)
         matrix = np.array([(*row, *(0.0,) * (count - len(row))) for row in self.rows])

@@ -40,7 +40,7 @@ class SSPRK33(AbstractExplicitSolver):
 
 
 class SSPRK43(AbstractExplicitSolver):
-    r"""Four stages, order 3(2), $C = 2$: steps twice as long as those of `SSPRK33`, for one evaluation more.
+    r"""Four stages, order 3(2), $C = 2$: steps twice as long as for `SSPRK33`, for one more evaluation.
 
     Source:
         J. F. B. M. Kraaijevanger, BIT 31 (1991); I. Fekete, S. Conde, J. N. Shadid, Embedded pairs for optimal explicit

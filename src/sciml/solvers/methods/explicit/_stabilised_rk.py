@@ -42,11 +42,11 @@ class AbstractFamily(eqx.Module):
 
     @abc.abstractmethod
     def reach(self, stages: int) -> float:
-        """Returns the step size times spectral radius for which so many stages are stable."""
+        """Returns the step size times spectral radius for which a number of stages is stable."""
 
     @abc.abstractmethod
     def first(self, stages: Array) -> Array:
-        """Returns the coefficient and node of the first stage, of so many."""
+        """Returns the coefficient and node of the first of a number of stages."""
 
     @abc.abstractmethod
     def stage(self, number: Array, stages: Array) -> Stage:
@@ -116,7 +116,7 @@ class AbstractStabilised(AbstractStructuredStepper):
 
     @property
     def coordinates(self) -> Coordinates:
-        """Those of the state, with its spectral radius."""
+        """The coordinates of the state, with its spectral radius."""
         return super().coordinates._replace(close=self.close)
 
     @property
@@ -257,7 +257,7 @@ class Stabilised(AbstractStabilised):
         last = jax.tree.map(lambda k: (h * node).astype(k.dtype) * k, memory)
         carry = (last, jax.tree.map(jnp.zeros_like, last), node)
         rise, _, _ = run(iterate, carry, stages, (t, h, y, memory))
-        # a step that the largest number of stages does not make stable is no step
+        # a step that the largest number of stages does not stabilise is rejected
         y1 = jax.tree.map(lambda y, d: jnp.where(wanted <= self.most, y + d, jnp.full_like(y, jnp.nan)), y, rise)
         slope = field(t + h, y1)
         error = jax.tree.map(lambda d, a, b: h.astype(d.dtype) * (a + b) * 0.4 - 0.8 * d, rise, memory, slope)
@@ -268,7 +268,7 @@ def check_radius(radius: Any, name: str) -> None:
     """Checks what a solver is given as the spectral radius.
 
     Raises:
-        ValueError: If it is no number that is not negative, no function and not None.
+        ValueError: If it is not a nonnegative number, a function or None.
     """
     if not (radius is None or callable(radius) or (isinstance(radius, float) and 0 <= radius < math.inf)):
         raise ValueError(

@@ -54,14 +54,14 @@ HIGHEST_ORDER = 5
 
 
 class Differences(NamedTuple):
-    """What is known of a solution before its last state.
+    """The history of a solution before its last state.
 
     All of it are real numbers, which loops carry and record; lengths and orders are constant to derivatives.
 
     Attributes:
         rows: The differences from the first to one of order `HIGHEST_ORDER + 2`, each a vector, or all in one array;
             see `together`.
-        order: Up to which order they are those of states that there were.
+        order: The order up to which they belong to actual states.
         length: The distance in time, with its sign.
         equal: How many steps of that length have been taken with this order.
     """
@@ -103,7 +103,7 @@ class Differences(NamedTuple):
         return Differences(tuple(rows), order, h, jnp.where(same, equal, jnp.zeros_like(equal)))
 
     def weighted(self, weights: Sequence[float]) -> Float[Array, " n"]:
-        """Returns the sum of the differences up to the order by weights, the first of which is that of the first."""
+        """Returns the weighted sum of the differences up to the order, with one weight for each, in their order."""
         terms = [
             jnp.where(self.order >= j, jnp.full_like(self.order, w), jnp.zeros_like(self.order)) * row
             for j, (w, row) in enumerate(zip(weights, self.rows), 1)
@@ -128,7 +128,7 @@ class Differences(NamedTuple):
 
 
 def at_order(table: Sequence[float], order: Real[Array, ""]) -> Real[Array, ""]:
-    """Returns the number that belongs to an order; the first is that of order zero."""
+    """Returns the number for an order; the first number is for order zero."""
     found = jnp.zeros_like(order)
     for k, number in enumerate(table):
         found = jnp.where(order == k, jnp.full_like(order, number), found)
@@ -149,7 +149,7 @@ def _polynomial(coefficients: Sequence[float], powers: Sequence[Array], first: i
 
 
 def _change(j: int, i: int) -> tuple[float, ...]:
-    """Returns the coefficients of $T_{ji}$, from that of power j to that of power i."""
+    """Returns the coefficients of $T_{ji}$, from power j to power i."""
     binomial = (np.poly(np.arange(i)) / math.factorial(i))[::-1]
     return tuple(
         float((-1) ** (i + j) * binomial[m] * sum((-1) ** (j - n) * math.comb(j, n) * n**m for n in range(j + 1)))
@@ -160,9 +160,9 @@ def _change(j: int, i: int) -> tuple[float, ...]:
 _CHANGES = {(j, i): _change(j, i) for i in range(1, HIGHEST_ORDER + 1) for j in range(1, i + 1)}
 
 
-# How a method of several steps begins where all steps have one length: by those of a one-step method.
+# Fixed steps of a multistep method begin with steps of a one-step method.
 class Started(AbstractWrappedStepper):
-    """A method of backward differences whose first steps are those of `Rodas5P`, one for each of its orders.
+    """A backward differentiation method whose first steps use `Rodas5P`, one for each of its orders.
 
     Attributes:
         base: The method.
@@ -209,7 +209,7 @@ class Started(AbstractWrappedStepper):
 
 
 def _as_differences(rows: tuple[Y, ...]) -> tuple[Y, ...]:
-    r"""Returns the dense output of `Rodas5P` by the weights that differences have, those of degree two and more.
+    r"""Returns the dense output of `Rodas5P` as weights of differences, for degree two and more.
 
     $\theta (1 - \theta) (K_1 + \theta K_2 + \theta^2 K_3) = c_2 \binom{\theta}{2} + c_3 \binom{\theta + 1}{3} + c_4
     \binom{\theta + 2}{4}$.
@@ -234,10 +234,10 @@ _MOST_NEWTON, _MOST_TO_ROUNDING = 4, 20
 """How many iterations of Newton's a step is tried with, by the tolerances and to rounding."""
 
 _CLOSE = 0.7
-"""To this power of the rounding where each iteration of Newton's is one of its linear system, too."""
+"""The power of the rounding for the case that each Newton iteration also iterates its linear system."""
 
 _CAREFUL_NEWTON = 4
-"""So many iterations of Newton's a step may take before the next one is chosen with more care."""
+"""The number of Newton iterations after which the next step is chosen more carefully."""
 
 
 def _as_order(order: Any) -> int:
@@ -257,12 +257,12 @@ class BDF(AbstractStepper):
     $$M \Big( (1 - \kappa_k) \gamma_k\, (y_{n+1} - y^*) + \sum_{j=1}^{k} \gamma_j \nabla^j y_n \Big)
         = h f(t_{n+1}, y_{n+1}), \qquad \gamma_j = \sum_{i=1}^{j} \frac1i ,$$
 
-    by Newton's iteration, one linear system of the size of the state. The $\kappa_k$ of Klopfenstein and Shampine
-    make the error, $(\kappa_k \gamma_k + \frac{1}{k+1}) (y_{n+1} - y^*)$, smaller than that of the formulas of Gear.
-    Where the step changes, the differences become those of the same polynomial at the new distance. Of systems that are
-    not written out entry by entry the factors are kept until the iteration no longer converges with them. After $k + 1$
-    steps of one length the next order is the one of $k - 1$, $k$, $k + 1$ that allows the longest step, by the
-    estimates of the errors of all three.
+    by Newton's iteration, one linear system of the size of the state. The $\kappa_k$ of Klopfenstein and Shampine make
+    the error, $(\kappa_k \gamma_k + \frac{1}{k+1}) (y_{n+1} - y^*)$, smaller than for Gear's formulas. When the step
+    changes, the differences are recomputed for the same polynomial at the new distance. Of systems that are not written
+    out entry by entry the factors are kept until the iteration no longer converges with them. After $k + 1$ steps of
+    one length the next order is the one of $k - 1$, $k$, $k + 1$ that allows the longest step, by the estimates of the
+    errors of all three.
 
     A step costs one system, where one of `Rodas5P` costs eight and one of `Radau5` three times as much: the method for
     expensive vector fields and large systems at loose to middling tolerances. Orders 1 and 2 are L-stable; those above
@@ -271,21 +271,21 @@ class BDF(AbstractStepper):
     After an event that changes the state it begins again with order 1.
 
     Gradients go through the accepted steps, each by the derivative of the implicit function; lengths and orders are
-    constant to them. Under fixed steps (`dt=`) the order is `max_order`, and the first `max_order` steps are those of
-    `Rodas5P`.
+    constant to them. With fixed steps (`dt=`) the order is `max_order`, and the first `max_order` steps use `Rodas5P`.
 
     Attributes:
         max_order: The highest order, from 1 to 5; 2 for what oscillates with little damping.
-        mass: The constant matrix $M$, of shape `(n, n)`, as of `Rodas5P`, or None for the identity. Where it is
-            singular, the system must have index one, and `y0` is a guess of what its algebraic equations determine.
+        mass: The constant matrix $M$, of shape `(n, n)`, as of `Rodas5P`, or None for the identity. If it is singular,
+            the system must have index one, and `y0` is a guess of the variables that its algebraic equations determine.
         linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, relative to
             whose right-hand sides they are solved; None for what the structure of the Jacobian asks for.
-        preconditioner: What helps the iteration, such as `BlockJacobi()` or `ILU0()`.
+        preconditioner: A preconditioner for the iteration, such as `BlockJacobi()` or `ILU0()`.
         criterion: By what the error of a step is judged while it is taken; the loops set it.
 
     Raises:
         ValueError: If `max_order` is not from 1 to 5, or `mass` does not fit the state.
-        TypeError: If `max_order` is no integer, `mass` is traced or not real, or `linear_solver` no such iteration.
+        TypeError: If `max_order` is not an integer, `mass` is traced or not real, or `linear_solver` is not such an
+            iteration.
 
     Source:
         L. F. Shampine, M. W. Reichelt, The MATLAB ODE Suite, SIAM J. Sci. Comput. 18:1 (1997), section 2; G. D. Byrne,
@@ -322,7 +322,7 @@ class BDF(AbstractStepper):
 
     @property
     def coordinates(self) -> Coordinates:
-        """Those of the state, consistent with a singular mass matrix."""
+        """The coordinates of the state, consistent with a singular mass matrix."""
         return Coordinates(self.close, self.starting_step, prepare=self.prepare, rate=self.rate)
 
     @property
@@ -491,7 +491,7 @@ class BDF(AbstractStepper):
         order = after.order
 
         def at(other: int, offset: int) -> Array:
-            """Returns the factor for an order so many above, whose error is of the differences of one order more."""
+            """Returns the step factor for an order raised by a number; its error uses the next order's differences."""
             row = jnp.zeros_like(after.rows[0])
             for j in range(1, len(after.rows) + 1):
                 row = jnp.where(order + offset == j, after.rows[j - 1], row)

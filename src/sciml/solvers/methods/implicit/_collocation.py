@@ -31,7 +31,7 @@ class Collocation(NamedTuple):
     Attributes:
         nodes: The nodes $c_i$.
         matrix: $A$.
-        ends: The $d = A^{-T} b$, by which the stages' increments add up to that of the step.
+        ends: The $d = A^{-T} b$, the weights of the stages' increments in the increment of the step.
         blocks: The diagonal blocks of $T$.
         into: $S^{-1}$.
         back: $S$.
@@ -79,13 +79,13 @@ class AbstractCollocation(AbstractStepper):
 
     $$Z_i = h \sum_j a_{ij} f(t + c_j h,\; y + Z_j), \qquad y_1 = y + \sum_i d_i Z_i,$$
 
-    by Newton's iteration with the Jacobian $J$ at the start of the step. Its matrix $1 - h A \otimes J$ falls into
-    one block for each real eigenvalue of $A$ and one of twice the size for each complex pair, which are factorised once
-    a step. The iteration goes on until its corrections are below rounding, or no longer shrink, so that steps of Gauss
-    are symmetric, and symplectic for any Hamiltonian, to rounding; other methods may end it before. Where it does not
+    by Newton's iteration with the Jacobian $J$ at the start of the step. Its matrix $1 - h A \otimes J$ falls into one
+    block for each real eigenvalue of $A$ and one of twice the size for each complex pair, which are factorised once a
+    step. The iteration goes on until its corrections are below rounding, or no longer shrink, so that steps of Gauss
+    are symmetric, and symplectic for any Hamiltonian, to rounding; other methods may end it before. If it does not
     converge, the step has no solution.
 
-    Derivatives are those of the implicit function, however many iterations there were.
+    Derivatives follow from the implicit function theorem, whatever the number of iterations.
 
     Attributes:
         method: The coefficients.
@@ -97,7 +97,7 @@ class AbstractCollocation(AbstractStepper):
 
     @property
     def coordinates(self) -> Coordinates:
-        """Those of the state, with the structures of its systems."""
+        """The functions of the state, with the structures of its systems."""
         return super().coordinates._replace(close=self.close)
 
     @property
@@ -177,7 +177,7 @@ class AbstractCollocation(AbstractStepper):
 
         Args:
             x: The state at its start.
-            slope: That of the vector field there.
+            slope: The vector field there.
             h: Its length.
             structures: Of the systems of the blocks.
             factors: Their factors.
@@ -191,7 +191,7 @@ class AbstractCollocation(AbstractStepper):
 
 
 class Made(NamedTuple):
-    """What a step has computed; see `AbstractCollocation`.
+    """The computed values of a step; see `AbstractCollocation`.
 
     Attributes:
         field: The vector field.
@@ -200,7 +200,7 @@ class Made(NamedTuple):
         y: The state at its start.
         x: The same as one vector.
         y1: The vector at its end.
-        slope: That of the vector field at the start.
+        slope: The vector field at the start.
         stages: The increments.
         solvable: Whether the iteration converged.
         structures: Of the systems of the blocks.

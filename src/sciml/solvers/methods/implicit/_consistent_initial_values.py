@@ -39,10 +39,9 @@ def consistent_start(field: BoundField, t: RealScalarLike, y: Y, mass: Mass | No
 def consistent_state(field: BoundField, t: RealScalarLike, y: Y, mass: Mass) -> tuple[Y, BoolScalarLike]:
     r"""Solves the algebraic equations of $M \dot y = f(t, y)$ for the algebraic variables.
 
-    With $U^T M = 0$ and $M V = 0$, Newton's method solves $U^T f(t, y + V z) = 0$ for $z$; the differential
-    variables keep their values. The iterations are not differentiated, the two steps after them are.
-    Each multiplies the number of correct derivatives, so that first and second derivatives are those
-    of the implicit function.
+    With $U^T M = 0$ and $M V = 0$, Newton's method solves $U^T f(t, y + V z) = 0$ for $z$; the differential variables
+    keep their values. The iterations are not differentiated, the two steps after them are. Each multiplies the number
+    of correct derivatives, so that first and second derivatives agree with the implicit function theorem.
 
     Source:
         P. N. Brown, A. C. Hindmarsh, L. R. Petzold, SIAM J. Sci. Comput. 19:1495, 1998.
@@ -79,7 +78,7 @@ def consistent_state(field: BoundField, t: RealScalarLike, y: Y, mass: Mass) -> 
     zero = match(jnp.zeros(right.shape[1], x.dtype), x)
     z, _ = scan(iterate, zero, jnp.arange(_NEWTON_ITERATIONS))
     z = jax.lax.stop_gradient(z)
-    # two steps from the root: they move it by rounding alone, and have its first and second derivatives
+    # two steps from the root: they move it only by rounding, and have its first and second derivatives
     z = z - correction(z)
     last = correction(z)
     z = z - last

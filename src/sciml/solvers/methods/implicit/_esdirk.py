@@ -55,7 +55,7 @@ class SinglyImplicit(NamedTuple):
         error: The weights of the error estimate, one for each $u_i$.
         dense: The rows $H_m$ of the dense output, likewise.
         order: The order of the method.
-        dense_order: That of the dense output.
+        dense_order: The order of the dense output.
     """
 
     gamma: float
@@ -72,7 +72,7 @@ def as_tableau(method: Any) -> SinglyImplicit:
     """Returns the coefficients of a diffrax solver.
 
     Raises:
-        TypeError: If it is none of this kind.
+        TypeError: If it is not a method of this kind.
     """
     if isinstance(method, SinglyImplicit):
         return method
@@ -86,7 +86,7 @@ def as_tableau(method: Any) -> SinglyImplicit:
 
 
 def tableau_of(solver: diffrax.AbstractSolver) -> SinglyImplicit | None:
-    """Returns the coefficients of a diffrax solver, of a pair the implicit ones; None where it is none of this kind."""
+    """Returns the (implicit) coefficients of a diffrax solver; None if it is not a method of this kind."""
     tableau = getattr(solver, "tableau", None)
     if isinstance(solver, diffrax.KenCarp3 | diffrax.KenCarp4 | diffrax.KenCarp5):
         tableau = solver.tableau.tableaus[1]
@@ -115,7 +115,7 @@ def takes_own_iteration(solver: diffrax.AbstractSolver) -> bool:
 def _singly_implicit(
     rows: tuple[tuple[float, ...], ...], error: tuple[float, ...], order: int
 ) -> SinglyImplicit | None:
-    """Returns the coefficients with what follows from them; None where the method is none of this kind."""
+    """Returns the coefficients and derived constants; None if the method is not of this kind."""
     matrix, weights, estimate = np.array(rows), np.array(rows[-1]), np.array(error)
     nodes, gamma = matrix.sum(1), matrix[1, 1]
     implicit = matrix[1:, 1:]
@@ -142,7 +142,7 @@ def _singly_implicit(
 
 
 def _continuous(matrix: np.ndarray, nodes: np.ndarray, free: np.ndarray) -> tuple[int, np.ndarray]:
-    r"""Returns the order of the dense output, and its weights: those of $\theta, \theta^2, \dots$ for each stage.
+    r"""Returns the order of the dense output, and its weights of $\theta, \theta^2, \dots$ for each stage.
 
     They are the smallest that satisfy the conditions of the highest order that there is, for all $\theta$, end at the
     step with the slope there, and contain nothing of a very large $z_1$.
@@ -188,7 +188,7 @@ _SHARE_OF_DERIVATIVES = 1e-3
 """Derivatives of stages are exact to this share of the relative tolerance."""
 
 _MOST_NEWTON, _MOST_TO_ROUNDING = 10, 50
-"""So many iterations are made for a stage at most."""
+"""The maximum number of iterations for a stage."""
 
 
 class ESDIRK(AbstractStepper):
@@ -206,9 +206,9 @@ class ESDIRK(AbstractStepper):
     The increments of the stages, $u_i = z_i$ and what comes before it, are solved for one after another by Newton's
     iteration with one Jacobian, that at the start of the step, and one factorisation of $M - h \gamma J$. It ends where
     its error is below a hundredth of the tolerances, or at rounding where steps are fixed or tolerances are traced; a
-    step for which it does not converge is tried again with a shorter length. Derivatives are those of the implicit
-    function, however many iterations there were. Between the ends of a step the solution is a polynomial of the stages
-    of order four, of order three for `Kvaerno3`, `Kvaerno4` and `KenCarp3`, which no transient of a stiff system
+    step for which it does not converge is tried again with a shorter length. Derivatives follow from the implicit
+    function theorem, whatever the number of iterations. Between the ends of a step the solution is a polynomial of the
+    stages of order four, of order three for `Kvaerno3`, `Kvaerno4` and `KenCarp3`, which no transient of a stiff system
     disturbs.
 
     Attributes:
@@ -218,11 +218,12 @@ class ESDIRK(AbstractStepper):
             variables (index one); these are then made consistent at the start.
         linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, relative to
             whose right-hand sides they are solved; None for what the structure of the Jacobian asks for.
-        preconditioner: What helps the iteration, such as `BlockJacobi()` or `ILU0()`.
+        preconditioner: A preconditioner for the iteration, such as `BlockJacobi()` or `ILU0()`.
         tolerances: The relative and the absolute one of the steps, where they are known; the loops set them.
 
     Raises:
-        TypeError: If `method` is no such solver, `mass` is traced or not real, or `linear_solver` no such iteration.
+        TypeError: If `method` is not such a solver, `mass` is traced or not real, or `linear_solver` is not such an
+            iteration.
         ValueError: If `mass` is not a finite square matrix, or does not fit the state, or the preconditioner does not.
 
     Source:
@@ -268,7 +269,7 @@ class ESDIRK(AbstractStepper):
 
     @property
     def coordinates(self) -> Coordinates:
-        """Those of the state, consistent with a singular mass matrix."""
+        """The coordinates of the state, consistent with a singular mass matrix."""
         return super().coordinates._replace(close=self.close, prepare=self.prepare, rate=self.rate)
 
     @property
@@ -394,12 +395,12 @@ class ESDIRK(AbstractStepper):
         y1 = jnp.where(good, x + rises[-1], jnp.full_like(x, jnp.nan))
         error, *dense = (unflattened(_weighted(jnp.asarray(w, x.dtype), rises), y) for w in self._outputs)
         solvable = ~structure.is_singular(system, factors)
-        # what is not finite is no fault of the iteration
+        # a value that is not finite is not a failure of the iteration
         converged = good | ~jnp.all(jnp.isfinite(rises))
         return Step(unflattened(y1, y), error, tuple(dense), solvable=solvable, converged=converged)
 
     def _ending(self, x: Float[Array, " n"]) -> Ending:
-        """Where the iterations of a step from `x` end."""
+        """The stopping rule of the iterations of a step from `x`."""
         if self.tolerances is None:
             return by_rounding(x, _MOST_TO_ROUNDING)
         rtol, atol = self.tolerances
@@ -416,7 +417,7 @@ class ESDIRK(AbstractStepper):
 
 
 def from_diffrax(solver: diffrax.AbstractSolver) -> ESDIRK | None:
-    """Returns the method of a diffrax solver, or None where it is no such method or has an iteration of its own."""
+    """Returns the method of a diffrax solver, or None if it is not such a method or has its own iteration."""
     tableau = tableau_of(solver)
     return None if tableau is None or takes_own_iteration(solver) else ESDIRK(tableau)
 

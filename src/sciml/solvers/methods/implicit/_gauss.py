@@ -61,7 +61,7 @@ class GaussLegendre(AbstractCollocation):
         order: 2, 4 or 6.
         linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, relative to
             whose right-hand sides they are solved; None for what the structure of the Jacobian asks for.
-        preconditioner: What helps the iteration, such as `BlockJacobi()` or `ILU0()`.
+        preconditioner: A preconditioner for the iteration, such as `BlockJacobi()` or `ILU0()`.
 
     Raises:
         ValueError: If there is no method of this order.

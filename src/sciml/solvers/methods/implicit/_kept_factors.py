@@ -2,8 +2,8 @@ r"""Newton's iteration with the factors of an earlier step, as long as it conver
 
 The matrix $M - s J$ changes with the scale $s$, a step times a coefficient, and with the Jacobian. Factors of another
 scale $s'$ are near enough where $s / s'$ is near one; what they make of a right-hand side is then too large or too
-small by about $(1 + s / s') / 2$, by which it is divided. Where the iteration does not converge with old factors it
-begins again with new ones. Of many members side by side each branch is computed for all, so that new factors cost what
+small by about $(1 + s / s') / 2$, by which it is divided. If the iteration does not converge with old factors, it
+starts again with new ones. Of many members side by side each branch is computed for all, so that new factors cost what
 they cost in every step.
 
 Source:
@@ -24,14 +24,14 @@ from ...linear._structure import AbstractStructure, DerivativeAlong
 from ._newton import Ending, Found, Frozen, newton
 
 _NEAR = 0.3
-"""How far the scale of a matrix may be from that of factors for it."""
+"""The allowed difference between the scale of a matrix and the scale of reused factors."""
 
 
 class KeptFactors(NamedTuple):
     """The factors of a matrix.
 
     Attributes:
-        parts: What its structure made of it.
+        parts: The result of its structure.
         scale: The scale of the matrix; zero where there are no factors yet.
         regular: Whether it is regular.
     """
@@ -45,8 +45,8 @@ class Nearby(NamedTuple):
     """Factors of a matrix that is near another.
 
     Attributes:
-        parts: What the structure made of the matrix.
-        damping: What solutions are multiplied with.
+        parts: The result of the structure for the matrix.
+        damping: The factor of solutions.
     """
 
     parts: PyTree
@@ -60,8 +60,8 @@ class Systems(NamedTuple):
         structure: Their structure.
         slope: The vector field at the end of the step.
         guess: A state there.
-        scale: What the Jacobian is multiplied with.
-        tolerated: What is tolerated of each unknown, or None where that is not known.
+        scale: The factor of the Jacobian.
+        tolerated: The tolerated error of each unknown, or None if unknown.
     """
 
     structure: AbstractStructure
@@ -102,7 +102,7 @@ class Systems(NamedTuple):
 
         Args:
             residual: The function.
-            ending: What ends the iteration.
+            ending: The stopping rule of the iteration.
             kept: Factors of an earlier step, or None.
         """
         zero = jnp.zeros_like(self.guess)

@@ -1,9 +1,9 @@
 r"""A root that an iteration has found, with the derivatives of the implicit function.
 
-Where $r(z, p) = 0$, the root moves with the parameters by $r_z\, dz = -r_p\, dp$, however it was found. The rule is
-stated at the root as a function of the parameters, to which it applies again: derivatives of every order follow. Where
-nothing is differentiated the residual is not evaluated. (`jax.lax.custom_root` says the same, but JAX before 0.12
-forgets such rules within rules where a gradient through a scan is differentiated once more. There the rule is stated at
+If $r(z, p) = 0$, the root moves with the parameters by $r_z\, dz = -r_p\, dp$, however it was found. The rule is stated
+at the root as a function of the parameters, to which it applies again: derivatives of every order follow. If nothing is
+differentiated, the residual is not evaluated. (`jax.lax.custom_root` says the same, but JAX before 0.12 forgets such
+rules within rules where a gradient through a scan is differentiated once more. There the rule is stated at
 $z - r_z^{-1} r(z, p)$ with an $r$ of zero, which has the root's first derivatives, and the same of that those up to the
 third, so that the fourth ones follow.)
 
@@ -41,15 +41,15 @@ def known_root(
     exact: bool,
     rounding: float | None = None,
 ) -> Array:
-    """Returns `z` with all derivatives of the root of `residual`, which is evaluated for these alone.
+    """Returns `z` with all derivatives of the root of `residual`, which is evaluated only for these.
 
     Args:
         residual: A function that may close over what is differentiated.
         z: The root, as it was found.
         divide: `divide(factors, b)`, the solution of the linearised system or about that.
         divide_transposed: The same of the transposed system.
-        factors_at: What both read, from the root.
-        exact: Whether they are those of the system, and not of one nearby, whose solutions are to be refined.
+        factors_at: The values that both read, computed at the root.
+        exact: Whether they are the factors of the system, and not of a nearby one, whose solutions must be refined.
         rounding: How closely, relative to the solution; by default to rounding.
     """
     program = jax.make_jaxpr(residual)(z)
@@ -108,7 +108,7 @@ def _refined(
         return count + 1, x + correction, now, shrinks(now, size, x)
 
     def shrinks(now: Array, before: Array, x: Array) -> Any:
-        # NaN ends it, too
+        # NaN also ends it
         return (now < 0.9 * before) & (now > enough * largest(jnp.abs(x)))
 
     least = float(jnp.finfo(b.dtype).eps) / 4

@@ -27,7 +27,7 @@ def as_iteration(solver: Any) -> Any:
     """Returns one of lineax's iterations as it was given, checked.
 
     Raises:
-        TypeError: If it is none that runs here, or its tolerances are traced.
+        TypeError: If it is not a supported iteration, or its tolerances are traced.
     """
     if solver is None:
         return None
@@ -45,7 +45,7 @@ def as_preconditioner(preconditioner: Any) -> AbstractPreconditioner | None:
     """Returns a preconditioner as it was given, checked.
 
     Raises:
-        TypeError: If it is none.
+        TypeError: If it is not a preconditioner.
     """
     if preconditioner is not None and not isinstance(preconditioner, AbstractPreconditioner):
         raise TypeError(
@@ -72,7 +72,7 @@ def choice_of(
 
     Args:
         solver: One of lineax's iterations, or None.
-        preconditioner: What helps it, or None.
+        preconditioner: The preconditioner, or None.
         name: The method.
         relative: Whether the iteration's absolute tolerance counts for nothing.
 

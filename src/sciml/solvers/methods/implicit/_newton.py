@@ -1,10 +1,10 @@
 r"""Newton's iteration with the factors of one matrix: the rule by which it ends, for all implicit methods.
 
-Corrections $d_k$ are measured such that those of size one are small enough. They shrink at the rate
+Corrections $d_k$ are measured such that corrections of size one are small enough. They shrink at the rate
 $\theta = |d_k| / |d_{k-1}|$, and what is left after one is about $\theta / (1 - \theta)\, |d_k|$: where that is small
 enough, the iteration has converged. It diverges where corrections grow twofold, or would not come to an end in the
-iterations that are allowed. Where there is no rate, to rounding or by a measure that changes from one correction to the
-next, it goes on until corrections are small enough or no longer shrink.
+iterations that are allowed. Without a rate, to rounding or with a measure that changes between corrections, it
+continues until corrections are small enough or no longer shrink.
 
 Source:
     E. Hairer, G. Wanner, Solving Ordinary Differential Equations II (1996), section IV.8.
@@ -26,22 +26,22 @@ from ...control._criterion import Criterion
 from .._ravel import flattened, unflattened
 
 _STILL = 4.0
-"""A correction of so many roundings of the state is none."""
+"""A correction of this number of roundings of the state counts as zero."""
 
 _CLOSE = 0.7
-"""Where corrections no longer shrink, they have to be below this power of the rounding."""
+"""If corrections no longer shrink, they must be below this power of the rounding."""
 
 _NOTHING = 1e-3
 """A first correction below this size is believed, whatever the iteration's rate."""
 
 _SHRINKS = 0.1
-"""Where their rate counts, corrections that do not shrink to this part no longer shrink."""
+"""If their rate counts, corrections that do not shrink to this part no longer shrink."""
 
 _DIVERGES = 2.0
 """Corrections that grow so much at once end the iteration."""
 
 _SHARE_OF_TOLERANCES = 0.03
-"""What is left of the error of a step is at most this share of the tolerances."""
+"""The remaining error of a step is at most this share of the tolerances."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Ending:
     Attributes:
         size: `size(correction, root)`: how large a correction is, one where it is just small enough.
         sizes: `sizes(root)`: how large each unknown is, for its rounding.
-        most: So many iterations are made at most.
+        most: The maximum number of iterations.
         by_rate: Whether it counts at which rate corrections shrink; else it goes on as long as they do.
         bearable: Near rounding, corrections up to this size are accepted where they no longer shrink.
         like: The arrays that the functions close over.
@@ -76,7 +76,7 @@ def by_rounding(x: Float[Array, " n"], most: int, rounding: float | None = None)
     Args:
         x: The state at the start of the step; roots are increments to it, of one or of more stages.
         most: How many iterations are made at most.
-        rounding: That of an unknown relative to it; None for that of its type.
+        rounding: The rounding of an unknown relative to its size; None for the rounding of its type.
     """
     x = jax.lax.stop_gradient(x)
     tolerated = None if rounding is None else lambda root: rounding * (jnp.abs(x) + _of_all_stages(root))
@@ -94,16 +94,16 @@ def by_tolerated(
 
     Args:
         x: The state at the start of the step; roots are increments to it, of one or of more stages.
-        tolerated: `tolerated(root)`, or None for rounding alone.
+        tolerated: `tolerated(root)`, or None for rounding only.
         most: How many iterations are made at most.
         by_rate: As of an `Ending`.
-        like: What `tolerated` closes over.
+        like: The values that `tolerated` closes over.
     """
     x, like = jax.lax.stop_gradient((x, like))
     eps, tiny = float(jnp.finfo(x.dtype).eps), float(jnp.finfo(x.dtype).tiny)
 
     def sizes(root: Array) -> Array:
-        # of each unknown by itself: they may be of other magnitudes; a rounding of zero is a number, too
+        # of each unknown separately, because their magnitudes may differ; the rounding of zero is also a number
         return jnp.abs(x) + _of_all_stages(root) + tiny / eps
 
     def size(correction: Array, root: Array) -> Array:
@@ -149,7 +149,7 @@ class Frozen(NamedTuple):
 
     Attributes:
         run: The function of the array and of the constants.
-        consts: What it closed over.
+        consts: The values it closed over.
     """
 
     run: Callable
@@ -196,10 +196,10 @@ def newton(
 
     Args:
         residual: The function.
-        guess: Where to begin.
+        guess: The start.
         divide: `divide(factors, b)`, about the solution of the linearised system.
-        factors: What it reads.
-        ending: What ends the iteration.
+        factors: The values it reads.
+        ending: The stopping rule of the iteration.
         rate: By how much corrections shrank in a like iteration before; None where that is not known.
     """
     guess, factors, rate = jax.lax.stop_gradient((guess, factors, rate))
@@ -226,7 +226,7 @@ def _judged(
     """Returns whether a correction is the last one that is needed, whether more would not help, and the rate.
 
     Args:
-        ending: What ends the iteration.
+        ending: The stopping rule of the iteration.
         count: How many corrections came before.
         correction: The correction.
         root: The root with it.

@@ -38,7 +38,7 @@ class Radau5(AbstractCollocation):
     Attributes:
         linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, relative to
             whose right-hand sides they are solved; None for what the structure of the Jacobian asks for.
-        preconditioner: What helps the iteration, such as `BlockJacobi()` or `ILU0()`.
+        preconditioner: A preconditioner for the iteration, such as `BlockJacobi()` or `ILU0()`.
 
     Source:
         E. Hairer, G. Wanner, Solving Ordinary Differential Equations II (1996), section IV.8.

@@ -121,7 +121,7 @@ class Rodas5P(AbstractRosenbrockSolver):
             with vectors; None for what its structure asks for. Systems are solved to its tolerances or to a small part
             of what a step may be wrong by, the less of both, and derivatives to nearly all digits. A step whose systems
             are not solved within `max_steps` products (by default 300) is tried again with a shorter length.
-        preconditioner: What helps the iteration, such as `BlockJacobi()` or `ILU0()`.
+        preconditioner: A preconditioner for the iteration, such as `BlockJacobi()` or `ILU0()`.
 
     Raises:
         ValueError: If `mass` is not a finite square matrix, or does not fit the state, or the preconditioner does not.

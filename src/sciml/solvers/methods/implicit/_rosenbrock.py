@@ -66,10 +66,9 @@ class Rosenbrock(AbstractStepper):
 
     $$u(\theta) = (1 - \theta) y + \theta \big( y_1 + (1 - \theta) (K_1 + \theta (K_2 + \dots)) \big).$$
 
-    $W$ is scaled so that its entries stay of the size of $M$ where steps are small, as float32 needs.
-    $J$ and $T$ come from one forward-mode linearisation, which also gives the first stage's $f$. They
-    are no evaluations in the sense of `evaluations`; a step costs one linearisation, applied to
-    $n + 1$ directions, beside these.
+    $W$ is scaled so that its entries stay of the size of $M$ where steps are small, as float32 needs. $J$ and $T$ come
+    from one forward-mode linearisation, which also gives the first stage's $f$. They do not count as `evaluations`; in
+    addition to these, a step costs one linearisation, applied to $n + 1$ directions.
 
     Attributes:
         tableau: The coefficients.
@@ -96,7 +95,7 @@ class Rosenbrock(AbstractStepper):
 
     @property
     def coordinates(self) -> Coordinates:
-        """Those of the state, consistent with a singular mass matrix."""
+        """The coordinates of the state, consistent with a singular mass matrix."""
         return super().coordinates._replace(close=self.close, prepare=self.prepare, rate=self.rate)
 
     @property
@@ -117,7 +116,7 @@ class Rosenbrock(AbstractStepper):
 
     @property
     def evaluations(self) -> int:
-        """Evaluations of the vector field per step, beside its linearisation."""
+        """Evaluations of the vector field per step, without its linearisation."""
         return len(self.tableau.nodes)
 
     def rate(self, field: BoundField, t: RealScalarLike, y: Y) -> Y:
@@ -269,8 +268,8 @@ def interpolated(theta: RealScalarLike, y0: Y, y1: Y, dense: tuple[Y, ...]) -> Y
 def _weighted(weights: Array, stages: Array) -> Array:
     """The sum of stages by weights, a column; no matrix product, whose precision depends on the device.
 
-    Written out it is part of the loops around it, where a reduction is a call of its own; that of tangents is written
-    as a reduction, whose transpose fills one array and does not add up as many as there are stages.
+    Written out, it is part of the loops around it, whereas a reduction is a separate call; the sum of tangents is
+    written as a reduction, whose transpose fills one array instead of adding one array for each stage.
     """
     return sum((weights[j] * stages[j] for j in range(1, len(stages))), weights[0] * stages[0])
 

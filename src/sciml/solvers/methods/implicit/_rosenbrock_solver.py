@@ -28,7 +28,7 @@ class RosenbrockInterpolation(diffrax.AbstractLocalInterpolation):
         t1: Its end.
         y0: The state at its start.
         y1: The state at its end.
-        dense: What lies between; see `Rosenbrock`.
+        dense: The values between them; see `Rosenbrock`.
     """
 
     t0: RealScalarLike
@@ -54,7 +54,7 @@ class AbstractRosenbrockSolver(AbstractSteppingSolver):
     Attributes:
         mass: The mass matrix, or None for the identity.
         linear_solver: An iteration for its linear systems, or None.
-        preconditioner: What helps it, or None.
+        preconditioner: The preconditioner, or None.
         tableau: The coefficients.
     """
 
@@ -107,7 +107,8 @@ class AbstractRosenbrockSolver(AbstractSteppingSolver):
         """Makes a step, as `diffrax.diffeqsolve` asks for it."""
         del solver_state, made_jump
         h = t1 - t0
-        # diffrax steps on without length once it is done: with no slope instead, of which a derivative is no NaN
+        # diffrax continues with steps of zero length once it is done: with zero slopes instead, whose derivatives are
+        # not NaN
         h = jnp.where(h == 0, jnp.ones_like(h), h)
         unit = jax.tree.map(lambda control: control / h, terms.contr(t0, t1))  # -1 where diffrax reverses time
 

@@ -1,4 +1,4 @@
-"""What methods for reactions have in common: a state with the next reaction, and steps that end there.
+"""The common part of methods for reactions: a state with the next reaction, and steps that end there.
 
 The loops choose the length of a step by its error and by what the method can take at most. Here nothing is estimated,
 and the most is the time that is left until the next reaction, or the next leap. That time, and how many numbers have

@@ -26,8 +26,8 @@ class TauLeaping(AbstractReactionStepper):
     $$\tau = \min_i \min\Big(\frac{\max(\epsilon x_i / g, 1)}{|\mu_i|},
     \frac{\max(\epsilon x_i / g, 1)^2}{\sigma_i^2}\Big)$$
 
-    with $g = 3$, enough for reactions of second order. Where that is less than the time for ten reactions they are
-    taken one by one, exactly. A step that leads to a negative count is tried again, half as long.
+    with $g = 3$, enough for reactions of second order. If that is less than the time for ten reactions, they are
+    simulated one by one, exactly. A step that leads to a negative count is tried again, half as long.
 
     Attributes:
         epsilon: $\epsilon$, how much propensities may change.

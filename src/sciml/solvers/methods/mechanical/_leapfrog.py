@@ -36,7 +36,7 @@ class TakingTurns(AbstractStructuredStepper):
 
     @property
     def coordinates(self) -> Coordinates:
-        """Those of the state, with what drives and moves its halves."""
+        """The functions of the state, with the rates and moves of its halves."""
         return super().coordinates._replace(close=self.close)
 
     def stability(self) -> Stability:
@@ -93,9 +93,9 @@ class Leapfrog(AbstractStructuredSolver):
     what is saved is at one time.
 
     One evaluation of either drive a step, as many as one of the vector field. Stable for $h \omega < 2$ of the highest
-    frequency, whatever the damping. Where nothing is lost the energy swings by $O(h^2)$ and does not drift over any
-    number of steps, and a step back undoes a step: `adjoint=sciml.adjoints.Reversible()` needs no second copy of the
-    state. Fixed steps; they end at saved times, so choose these at multiples of `dt`.
+    frequency, whatever the damping. Without losses the energy oscillates by $O(h^2)$ and does not drift over any number
+    of steps, and a step back undoes a step: `adjoint=sciml.adjoints.Reversible()` needs no second copy of the state.
+    Fixed steps; they end at saved times, so choose these at multiples of `dt`.
 
     Source:
         K. S. Yee, IEEE Trans. Antennas Propag. 14:302, 1966; E. Hairer, C. Lubich, G. Wanner, Acta Numerica 12 (2003).

@@ -30,7 +30,7 @@ class NystromTableau(NamedTuple):
         weights: The weights $b'_i$ of the velocity.
         errors: The weights of the error estimates of position and velocity.
         between: The coefficients of $b_i(\theta)$, or None where steps end at saved times.
-        between_velocities: Those of $b'_i(\theta)$.
+        between_velocities: The coefficients of $b'_i(\theta)$.
         order: The order of the method.
         error_order: The power of the step size that the error estimate is proportional to.
     """
@@ -76,7 +76,7 @@ class RungeKuttaNystrom(AbstractStructuredStepper):
 
     @property
     def coordinates(self) -> Coordinates:
-        """Those of the state, with the acceleration."""
+        """The functions of the state, with the acceleration."""
         return super().coordinates._replace(close=self.close)
 
     @property
@@ -337,7 +337,8 @@ class Nystrom(AbstractStructuredSolver):
     | 8 | RKN8(6)9FM | 8, for tight tolerances in float64 | steps end at saved times |
 
     For models of second order without friction, `sciml.AbstractSecondOrder`; a state is a pair $(q, v)$. Fixed steps
-    work, too. It is not symplectic: over very many periods energies drift, where those of `Yoshida` do not.
+    are also supported. It is not symplectic: over very many periods energies drift, whereas energies with `Yoshida` do
+    not.
 
     Args:
         order: 4, 6 or 8.

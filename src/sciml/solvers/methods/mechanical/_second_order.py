@@ -1,4 +1,4 @@
-"""What methods for equations of second order read of a model."""
+"""The parts of a model that methods for second-order equations read."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ def functions_of_second_order(
         model: The model.
         t: The time.
         y: A state.
-        args: What the model takes beside these.
+        args: The last argument of the model.
         friction: Whether the method solves equations with friction.
 
     Raises:

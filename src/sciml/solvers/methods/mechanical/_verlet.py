@@ -55,7 +55,7 @@ class Verlet(AbstractStructuredStepper):
 
     @property
     def coordinates(self) -> Coordinates:
-        """Those of the state, with the acceleration."""
+        """The functions of the state, with the acceleration."""
         return super().coordinates._replace(close=self.close)
 
     @property

@@ -116,10 +116,10 @@ class ETDRK(AbstractExponentialSolver):
     The methods of Cox and Matthews, known as ETD1 (the exponential Euler method
     $u_1 = e^{hL} u + h \varphi_1(hL) N(u)$), ETDRK2, ETDRK3 and ETDRK4.
 
-    $L$ is diagonal in some modes, real or complex: the model is an `sciml.AbstractSemilinear`. The linear part is
-    exact whatever the step, so the step follows the rest alone. `order` is the number of evaluations of it a step,
-    with fixed steps and, from order two on, with error control. In a stiff problem the order falls towards three where
-    the rest couples into the stiff modes; `Krogstad4` keeps a little more of it.
+    $L$ is diagonal in some modes, real or complex: the model is an `sciml.AbstractSemilinear`. The linear part is exact
+    for any step, so the step only follows the rest. `order` is the number of evaluations of it a step, with fixed steps
+    and, from order two on, with error control. In a stiff problem the order falls towards three where the rest couples
+    into the stiff modes; `Krogstad4` keeps a little more of it.
 
     The loop runs in the modes. The coefficients, functions $\varphi_k(hL)$, are computed once where all steps
     are known to be alike: `dt` and no tolerances, and times to save that are numbers (NumPy's under
@@ -127,8 +127,8 @@ class ETDRK(AbstractExponentialSolver):
     is interpolated.
 
     The error is estimated by comparison with a method of one order less; at order four with the rest at the end of the
-    step, which the next step needs anyway. What depends on time alone this estimate does not see: with a strong
-    forcing give `diffrax.PIDController(dtmax=...)`.
+    step, which the next step needs anyway. This estimate does not see terms that depend only on time: with a strong
+    forcing pass `diffrax.PIDController(dtmax=...)`.
 
     Under `jax.vmap` fields of all members are transformed together.
 

@@ -19,7 +19,7 @@ from ._modal import AbstractModalStepper, dtype_in, measured, modal_functions, n
 from ._phi_functions import phi
 
 Row = tuple[tuple[int, float, str], ...]
-"""A sum over stages: of each its number, a factor, and the name of the coefficient beside it."""
+"""A sum over stages: for each its number, a factor, and the name of its coefficient."""
 
 
 class Scheme(NamedTuple):

@@ -38,7 +38,8 @@ from .._ravel import flattened, unflattened
 from .._stepper import AbstractStepper, BoundField, Step
 
 _BREAKDOWN = 2 / 3
-"""A direction that is shorter than this power of the rounding, relative to what it was computed from, is none."""
+"""A direction that is shorter than this power of the rounding, relative to the vector from which it was computed,
+counts as zero."""
 
 _SQUARINGS = 33
 """An exponential is squared so often at most: a step times an eigenvalue may be some 1e9. As a loop: lanes write out
@@ -55,7 +56,7 @@ class Space(NamedTuple):
         basis: The rows $q_i$; None for the whole space.
         matrix: $H$.
         vector: $b$.
-        beyond: What the matrix makes of the last row, as far as it is outside of the space; None where nothing is.
+        beyond: The image of the last row under the matrix outside of the space; None if there is none.
     """
 
     basis: Float[Array, "m n"] | None
@@ -94,7 +95,7 @@ class Space(NamedTuple):
 def exponential(a: Float[Array, "k k"]) -> Float[Array, "k k"]:
     """Returns the exponential of a matrix, by its series and squaring; NaN where its norm is beyond 2**32.
 
-    Its program is a tenth of that of `jax.scipy.linalg.expm`, and it is differentiated in either mode.
+    Its program is a tenth of the size of `jax.scipy.linalg.expm`, and it can be differentiated in either mode.
     """
     norm = jax.lax.stop_gradient(jnp.max(jnp.sum(jnp.abs(a), axis=0)))
     _, exponent = jnp.frexp(norm)
@@ -199,9 +200,9 @@ class EXPRB(AbstractStepper):
 
     Attributes:
         order: 3 or 4.
-        krylov: Up to so many unknowns the functions $\varphi_k(h J)$ are those of the whole Jacobian, beyond they are
-            those on Krylov spaces of so many dimensions, for which $J$ is only multiplied with vectors. What these miss
-            is part of the error estimate.
+        krylov: Up to this number of unknowns the functions $\varphi_k(h J)$ use the whole Jacobian; beyond, Krylov
+            spaces of this dimension, for which $J$ is only multiplied with vectors. Their truncation is part of the
+            error estimate.
 
     Raises:
         ValueError: If there is no method of this order, or `krylov` is less than 2.

@@ -1,4 +1,4 @@
-"""What methods share whose loop runs in the modes of a semilinear model.
+"""The common part of methods whose loop runs in the modes of a semilinear model.
 
 The state is transformed to modes before the first step and back where it is saved. So a step transforms only what
 the rest of the model transforms, the linear part is diagonal throughout, and no step adds the rounding of a transform.
@@ -25,7 +25,7 @@ from .._structured_solver import AbstractStructuredStepper
 
 
 class AbstractModalStepper(AbstractStructuredStepper):
-    """A method whose state is that of the model or its modes; within a step it knows the solution, for events."""
+    """A method whose state is the model's state or its modes; within a step it has a dense output, for events."""
 
     @property
     def coordinates(self) -> Coordinates:
@@ -68,13 +68,13 @@ def is_modal(field: BoundSplitField) -> bool:
 def modal_functions(
     model: Any, t: RealScalarLike, y: Y, args: Args, view: Callable[[Any], AbstractSemilinear] = lambda model: model
 ) -> Functions:
-    """Returns the functions of a semilinear model; the field is that of the modes.
+    """Returns the functions of a semilinear model; the field acts on the modes.
 
     Args:
         model: The model.
         t: The time.
         y: A state.
-        args: What the model takes beside these.
+        args: The last argument of the model.
         view: From the model to a semilinear one.
 
     Raises:
@@ -133,7 +133,7 @@ def measured(field: BoundSplitField, error: PyTree, modes: PyTree) -> tuple[Y, Y
 
 
 def starting_step(field: BoundSplitField, start: FirstStep, order: int) -> Array:
-    """Returns a first step size from the rest alone; the linear part, which is stiff, does not limit the step."""
+    """Returns a first step size from the rest only; the linear part, which is stiff, does not limit the step."""
 
     def moved(t, y):
         return field["inverse"](field["rest"](t, field["transform"](y)))

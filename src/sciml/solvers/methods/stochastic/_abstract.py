@@ -1,4 +1,4 @@
-"""What methods for equations with noise have in common."""
+"""The common part of methods for equations with noise."""
 
 import abc
 from collections.abc import Callable
@@ -41,7 +41,7 @@ class AbstractStochasticStepper(AbstractStepper):
 
     @property
     def coordinates(self) -> Coordinates:
-        """Those of the state, with diffusion and increments."""
+        """The functions of the state, with diffusion and increments."""
         return Coordinates(self.close, self.starting_step)
 
     @property
@@ -80,8 +80,8 @@ class AbstractStochasticStepper(AbstractStepper):
     def aligned(self, field: Any, t: RealScalarLike, h: Array) -> Array:
         """Returns the length of a step that ends where the path has a point.
 
-        A path is so rough that a step which differs by rounding sees another increment, from which the next step
-        differs by far more: after some steps members would not be what they are alone.
+        A path is so rough that a step that differs by rounding sees another increment, from which the next step differs
+        far more: after some steps members would differ from single solves.
         """
         return field.aligned(t, h)
 

@@ -52,7 +52,7 @@ class BAOAB(AbstractStochasticStepper):
         """Returns acceleration, bath and increments as closed functions, with their operands.
 
         Raises:
-            TypeError: If the model is no `sciml.Langevin`.
+            TypeError: If the model is not a `sciml.Langevin`.
         """
         del h
         if not isinstance(model, ModelWithNoise) or not isinstance(model.model, Langevin):

@@ -25,9 +25,9 @@ class _BackwardEuler(AbstractCollocation):
     """The implicit method of Euler, where asked for with an estimate of the error of a step that noise has led into.
 
     Attributes:
-        noise_error: From the step's increment, what is known of the error beside that of the drift; None for no
-            estimate.
-        between: The noise of the first half of the step less that of the second, half of it.
+        noise_error: The known error of the noise, from the step's increment, in addition to the error of the drift;
+            None for no estimate.
+        between: Half of the difference between the noise of the first and the second half of the step.
     """
 
     noise_error: Callable[[Y], Y] | None = None
@@ -78,7 +78,7 @@ class DriftImplicitEuler(_AbstractDriftImplicit):
 
     $$y_1 = y + h f(t + h, y_1) + g(t, y) \, \Delta W$$
 
-    The sense is that of Ito. Steps are as long as accuracy asks for, however fast the drift pulls back; what is faster
+    The interpretation is Ito. Steps are as long as accuracy asks for, however fast the drift pulls back; what is faster
     than a step has less variance than it should, $1 / (1 + \lambda h / 2)$ of it. $y_1$ is solved for by Newton's
     iteration with the structure of the drift's Jacobian, as in `Radau5`. For a drift with a linear stiff part, as
     diffusion on a grid, `SemiImplicitEuler` and `StochasticETD1` cost less.
@@ -101,7 +101,7 @@ class DriftImplicitEuler(_AbstractDriftImplicit):
     """
 
     def step(self, field: BoundNoisyField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
-        """Advances `y` from `t` to `t + h`: a step of the implicit method from where the noise alone leads."""
+        """Advances `y` from `t` to `t + h`: a step of the implicit method from the state reached by the noise."""
         noise = field.times(field.diffusion(t, y), field.increment(t, h).w)
         drift = BoundStructuredField(field, field.structures)
         step = _BackwardEuler().step(drift, jnp.asarray(t), jnp.asarray(h), plus(y, noise), None)
@@ -113,10 +113,10 @@ class DriftImplicitMilstein(_AbstractDriftImplicit):
 
     $$y_1 = y + h f(t + h, y_1) + g \, \Delta W + \tfrac12 g' g \, (\Delta W^2 - h)$$
 
-    For noise that is additive, scalar, or diagonal where each element of the diffusion depends on its own element of
-    the state alone. The sense is that of Ito. With `dt` steps are fixed; with `rtol` and `atol` they are chosen by an
-    estimate of what a step leaves out, the terms of order $h^{3/2}$ of the noise, by its space-time Levy area $H$, and
-    those of order $h^2$ of the drift,
+    For noise that is additive, scalar, or diagonal with elements that each depend only on their own element of the
+    state. The interpretation is Ito. With `dt` steps are fixed; with `rtol` and `atol` they follow an estimate of the
+    terms that a step neglects: the terms of order $h^{3/2}$ of the noise, from its space-time Levy area $H$, and the
+    terms of order $h^2$ of the drift,
 
     $$(1 - h f')^{-1} \big[\tfrac{h}{2} (f_1 - f) + (h f' g - \Delta g) (\tfrac12 \Delta W - H)
     - \tfrac16 \Delta(g' g) (\Delta W^2 - 3 h)\big],$$
@@ -162,7 +162,7 @@ class DriftImplicitMilstein(_AbstractDriftImplicit):
             )
 
     def step(self, field: BoundNoisyField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
-        """Advances `y` from `t` to `t + h`: a step of the implicit method from where the noise alone leads."""
+        """Advances `y` from `t` to `t + h`: a step of the implicit method from the state reached by the noise."""
         w, area = field.increment(t, h)
         g = field.diffusion(t, y)
         noise = field.times(g, w)

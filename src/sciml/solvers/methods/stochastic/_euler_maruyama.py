@@ -32,8 +32,8 @@ class TamedEuler(AbstractStochasticStepper):
 
     $$y_1 = y + \frac{h f}{1 + h |f|} + g \, \Delta W$$
 
-    Where a drift grows faster than the state, as $-y^3$, the moments of the Euler-Maruyama method are infinite however
-    short its steps are, and these are not.
+    If a drift grows faster than the state, such as $-y^3$, the moments of the Euler-Maruyama method are infinite
+    however short its steps are, but the moments of this method are finite.
 
     Example:
         ```python

@@ -49,9 +49,9 @@ class StochasticETD1(AbstractStructuredNoiseStepper):
     $$\hat u_1 = e^{h L} \hat u + h \varphi_1(h L) N(t, \hat u) + \int_t^{t + h} e^{(t + h - s) L} \hat g \, d\hat W_s$$
 
     where the integral has, for each mode, its exact variance, with $g$ at the start of the step. So the law of a linear
-    equation with noise that is white, or independent in these modes as that of a `sciml.spatial.ColouredNoise` on a
-    periodic grid, is exact at the ends of steps of any length. In the sense of Ito; strong order 1 with additive noise,
-    else 1/2.
+    equation with white noise, or with noise that is independent in these modes like a `sciml.spatial.ColouredNoise` on
+    a periodic grid, is exact at the ends of steps of any length. In the sense of Ito; strong order 1 with additive
+    noise, else 1/2.
 
     Source:
         G. J. Lord, J. Rougemont, IMA Journal of Numerical Analysis 24 (2004) 587; A. Jentzen, P. E. Kloeden,

@@ -30,12 +30,12 @@ _DRIFT_ERROR = 1 / 6
 class SRIW1(AbstractStochasticStepper):
     r"""The method SRIW1 of Roessler: strong order 3/2, with an estimate of its error.
 
-    For noise that is scalar, or diagonal where each element of the diffusion depends on its own element of the state
-    alone. The error is estimated by what takes the strong order from 1 to 3/2.
+    For noise that is scalar, or diagonal with elements that each depend only on their own element of the state. The
+    error is estimated by what takes the strong order from 1 to 3/2.
 
     Its weak order is 2 where the third derivative of the diffusion is zero, as in growth, and else 3/2: the mean of the
-    square after a step is off by $-\tfrac{1}{12} g^4 g''' h^{5/2}$. Where means are all that counts, `PlatenWeak2` has
-    weak order 2.
+    square after a step is off by $-\tfrac{1}{12} g^4 g''' h^{5/2}$. If only means matter, `PlatenWeak2` has weak order
+    2.
 
     Source:
         A. Roessler, SIAM Journal on Numerical Analysis 48 (2010) 922. The estimate: C. Rackauckas, Q. Nie, Adaptive

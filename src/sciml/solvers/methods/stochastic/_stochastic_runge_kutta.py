@@ -3,9 +3,9 @@ r"""Stochastic Runge-Kutta methods in the Stratonovich sense, by the tableaus of
 $$z_j = y + h \sum_i a_{ji} f_i + \sum_i (a^W_{ji} W + a^H_{ji} H) g_i, \qquad
 y_1 = y + h \sum_j b_j f_j + \sum_j (b^W_j W + b^H_j H) g_j$$
 
-with $f_j = f(t + c_j h, z_j)$, $g_j = g(t + c_j h, z_j)$, the increment $W$ and the space-time Levy area $H$. Where the
-noise is additive, $g$ is that of the start of the step and all its coefficients are numbers; where it depends on time,
-$(g(t + h) - g(t)) (\tfrac12 W - H)$ is added.
+with $f_j = f(t + c_j h, z_j)$, $g_j = g(t + c_j h, z_j)$, the increment $W$ and the space-time Levy area $H$. If the
+noise is additive, $g$ is evaluated at the start of the step and all its coefficients are numbers; if it depends on
+time, $(g(t + h) - g(t)) (\tfrac12 W - H)$ is added.
 
 Source:
     J. Foster, G. dos Reis, C. Strange, High order splitting methods for SDEs satisfying a commutativity condition, SIAM
@@ -35,9 +35,9 @@ class Coefficients(NamedTuple):
     """The coefficients of one of the two kinds of increments.
 
     Attributes:
-        rows: Those of the stages; with additive noise one for each stage.
-        weights: Those of the step; with additive noise one.
-        error: Those of the error estimate, or None.
+        rows: The coefficients of the stages; with additive noise one for each stage.
+        weights: The weights of the step; with additive noise one.
+        error: The weights of the error estimate, or None.
     """
 
     rows: tuple
@@ -52,9 +52,9 @@ class StochasticRungeKutta(AbstractStochasticStepper):
         rows: The rows of the drift, one for each stage, the first empty.
         nodes: The nodes.
         weights: The weights of the drift.
-        error_weights: Those of the error estimate, or None.
+        error_weights: The weights of the error estimate, or None.
         by_w: The coefficients of the increments.
-        by_area: Those of the space-time Levy areas, or None.
+        by_area: The weights of the space-time Levy areas, or None.
         additive: Whether it is for additive noise.
         name: The name of the method.
     """
@@ -179,7 +179,7 @@ def from_tableau(tableau: Any, name: str) -> StochasticRungeKutta | None:
 
 
 def from_explicit(tableau: diffrax.ButcherTableau, name: str) -> StochasticRungeKutta:
-    """Returns an explicit Runge-Kutta method whose every stage is that of drift and noise together."""
+    """Returns an explicit Runge-Kutta method whose every stage evaluates drift and noise together."""
     rows, weights = ((), *map(_numbers, tableau.a_lower)), _numbers(tableau.b_sol)
     error = _numbers(tableau.b_error) if np.any(tableau.b_error) else None
     nodes = (0.0, *_numbers(tableau.c))

@@ -1,4 +1,4 @@
-"""What methods for stiff noise share: they read the structure of a drift, as those without noise do."""
+"""The common part of methods for stiff noise: they read the structure of a drift, like methods without noise."""
 
 from collections.abc import Callable
 from typing import Any
@@ -50,15 +50,15 @@ class AbstractStructuredNoiseStepper(AbstractStochasticStepper):
 def close_structured_noise(
     model: Callable, t: Array, y: Y, args: Args, functions_of: Callable[..., Functions]
 ) -> tuple[NoisyField, list[Array]]:
-    """Returns a model with noise as closed functions, those of its drift among them, with their operands.
+    """Returns a model with noise as closed functions, including the functions of its drift, with their operands.
 
-    Where the model is in the sense of Stratonovich, there is one more, `correction`: what the drift has in that of Ito.
+    For a Stratonovich model there is one more, `correction`: the drift correction to Ito.
 
     Args:
         model: The model with the path of its noise.
         t: A time, for its dtype.
         y: A state, for its structure, shapes and dtypes.
-        args: What the model takes beside time and state.
+        args: The third argument of the model.
         functions_of: From the drift, a time, a state and args to what a method without noise needs of it.
 
     Raises:

@@ -19,8 +19,8 @@ from ._abstract import AbstractStochasticStepper, plus, scaled
 class PlatenWeak2(AbstractStochasticStepper):
     r"""Platen's explicit method of weak order 2, for means of functions of the solution.
 
-    For noise that is additive, scalar, or diagonal with elements that depend on their own element of the state alone.
-    With $\bar y = y + h f + g \Delta W$ and $R_\pm = y + h f \pm \sqrt h \, g$,
+    For noise that is additive, scalar, or diagonal with elements that each depend only on their own element of the
+    state. With $\bar y = y + h f + g \Delta W$ and $R_\pm = y + h f \pm \sqrt h \, g$,
 
     $$y_1 = y + \tfrac12 h (f(\bar y) + f) + \tfrac14 (g(R_+) + g(R_-) + 2 g) \Delta W
     + \tfrac14 (g(R_+) - g(R_-)) \frac{\Delta W^2 - h}{\sqrt h}$$
