@@ -211,7 +211,7 @@ def test_bad_input_is_named():
     with pytest.raises(TypeError, match="`priors` selects `a`, which is an array of dtype int32; only floating-point"):
         build(model=model | {"a": jnp.array(1, jnp.int32)})
     with pytest.raises(
-        ValueError, match=r"entry 0 of `priors`, of `a`, is no density: Normal\(location=0.0, scale=-1.0\)"
+        ValueError, match=r"entry 0 of `priors`, of `a`, is not a density: Normal\(location=0.0, scale=-1.0\)"
     ):
         build(priors=[(lambda m: m["a"], changed(inference.Normal(0.0, 1.0), "scale", -1.0))])
     with pytest.raises(ValueError, match="is not a density: Gamma"):

@@ -99,7 +99,7 @@ def test_the_steps_of_a_model(cache, timed):
         tune_stencil(Lorenz63(), U)
     with pytest.raises(ValueError, match="`Diffusion` with RKC2: its method is not an explicit"):
         tune_stencil(model, U, solver=RKC2())
-    with pytest.raises(ValueError, match="the steps of `Diffusion` by Kvaerno5: its method is not an explicit"):
+    with pytest.raises(ValueError, match="`Diffusion` with Kvaerno5: its method is not an explicit"):
         tune_stencil(model, U, solver=diffrax.Kvaerno5())
 
 

@@ -164,5 +164,5 @@ def test_what_does_not_fit_a_domain_is_refused(mesh):
     law = Euler(Grid((8, 4)), narrow, reconstruction=WENO5Z())
     with pytest.raises(ValueError, match="A halo of width 3 is wider than the 2 cells"):
         narrow.run(lambda y: law(0.0, y, None), jnp.ones((4, 8, 4)))
-    with pytest.raises(ValueError, match=r"must end with the axes \(2, 4\), \(a device's block\) of Grid"):
+    with pytest.raises(ValueError, match=r"must end with the axes \(2, 4\) \(a device's block\) of Grid"):
         narrow.run(lambda y: law(0.0, y, None), jnp.ones((4, 16, 4)))

@@ -283,6 +283,6 @@ def test_plot_of_a_grid():
     assert named.plot("sum").get_xlabel() == "a"
     with pytest.raises(ValueError, match=r"Choose one number, such as `result.plot\('product'\)`"):
         named.plot()
-    with pytest.raises(ValueError, match=r"no values 'mean'; those of this sweep are \['product', 'sum'\]"):
+    with pytest.raises(ValueError, match=r"no values 'mean'; the values of this sweep are \['product', 'sum'\]"):
         named.plot("mean")
     plt.close("all")
