@@ -172,7 +172,7 @@ SIZES |= {"SHARE", "WIDEST", "ITERATIONS", "TRIES", "AT", "FROM", "BYTES", "LIMI
 # Constants of methods that are compared with something called `size` or `count`.
 NO_CHOICES = {
     "solvers/integrate/_fixed_steps.py": {"PAIR"},
-    "solvers/linear/_krylov_iterations.py": {"_FALLS"},
+    "solvers/linear/_iterative.py": {"_FALLS"},
     "solvers/methods/implicit/_bdf.py": {"HIGHEST_ORDER"},
 }
 

@@ -16,7 +16,7 @@ import pytest
 from jax.experimental import serialize_executable
 
 import sciml
-from sciml.inspect import _canaries
+from sciml.inspect import _environment
 
 SRC = pathlib.Path(sciml.__file__).parent
 
@@ -134,9 +134,9 @@ class Workaround(NamedTuple):
 
 WORKAROUNDS = (
     Workaround("kernels/_lanes/_fusion.py", one_result_a_fusion),
-    Workaround("kernels/_lanes/_fusion.py", lambda: not _canaries._hoisted_loop()),
+    Workaround("kernels/_lanes/_fusion.py", lambda: not _environment._hoisted_loop()),
     Workaround("_jax/_barrier.py", dropped_barrier),
-    Workaround("_jax/_shifted_updates.py", lambda: not _canaries._shifted_update()),
+    Workaround("_jax/_shifted_updates.py", lambda: not _environment._shifted_update()),
     Workaround("_jax/_matrix_products.py", product_by_columns),
     Workaround("_jax/_static_flags.py", flags_of_another_pass),
     Workaround("_jax/_executables.py", compiled_for_each_device),

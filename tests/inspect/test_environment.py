@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from sciml import inspect
-from sciml.inspect import _canaries
+from sciml.inspect import _environment
 from tests import conftest
 
 
 def test_it_says_what_is_set(monkeypatch):
     monkeypatch.setenv("JAX_SOME_SETTING", "seen")
-    monkeypatch.setattr(_canaries, "_TESTS", ())
+    monkeypatch.setattr(_environment, "_TESTS", ())
     found = inspect.environment()
     assert found.versions["jax"] == jax.__version__ and found.versions["numpy"] == np.__version__
     assert found.devices == {jax.devices()[0].device_kind: jax.device_count()}
@@ -43,16 +43,16 @@ def test_canaries_in_two_seconds():
 def test_what_is_right_without_compilation_is_right():
     """Operation by operation no fault of the compiler shows: what a canary is compared with is right."""
     with jax.disable_jit():
-        for test in _canaries._TESTS:
-            of_one_operation = test.run is _canaries._lost_nan  # which is wrong by itself
+        for test in _environment._TESTS:
+            of_one_operation = test.run is _environment._lost_nan  # which is wrong by itself
             if test.effect == "wrong numbers" and test.devices == 1 and not of_one_operation:
                 assert test.run(), test.name
 
 
 def test_a_sick_canary_says_what_to_do(monkeypatch):
-    sick = _canaries._Test("a sum", lambda: False, "wrong numbers", "somewhere#1", "Add by hand.")
+    sick = _environment._Test("a sum", lambda: False, "wrong numbers", "somewhere#1", "Add by hand.")
     elsewhere = sick._replace(platforms=("tpu",))
-    monkeypatch.setattr(_canaries, "_TESTS", (sick, elsewhere))
+    monkeypatch.setattr(_environment, "_TESTS", (sick, elsewhere))
     found = inspect.environment()
     assert not found.healthy and len(found.canaries) == 1
     assert "canary: a sum: WRONG NUMBERS (somewhere#1). Add by hand." in str(found)
@@ -63,4 +63,4 @@ def test_products_of_few_digits_are_found():
         x = x.astype(jnp.bfloat16)
         return jnp.matmul(x, x, preferred_element_type=jnp.float32)
 
-    assert _canaries._product() and not _canaries._product(rounded)
+    assert _environment._product() and not _environment._product(rounded)

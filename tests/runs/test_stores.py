@@ -24,7 +24,7 @@ from sciml import verify
 from sciml.stores import AbstractStore, NpzStore, StoreError, _atomic
 from sciml.stores._fingerprint import Fingerprint, fingerprint
 from sciml.stores._manifest import open_run
-from sciml.stores._memory_store import MemoryStore
+from sciml.stores._npz_store import MemoryStore
 
 pytestmark = pytest.mark.x64
 

@@ -14,8 +14,8 @@ from .._types import Args, RealScalarLike, Y
 from ..solvers._read_diffrax import stepper_of
 from ..solvers.linear._choose import LinearChoice, structure_of
 from ..solvers.linear._colouring import colour
-from ..solvers.linear._dense import DenseMatrix
 from ..solvers.linear._dependencies import pattern_of
+from ..solvers.linear._entries import DenseMatrix
 from ..solvers.linear._sparse import SparseArray, sp
 from ..solvers.methods._ravel import flattened, unflattened
 from ..solvers.methods.around._history import WithHistory

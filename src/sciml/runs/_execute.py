@@ -23,8 +23,7 @@ from ..stores._atomic import StoreError
 from ..stores._fingerprint import fingerprint, program
 from ..stores._hosts import Hosts, hosts_of
 from ..stores._manifest import digest_of_run, open_run
-from ..stores._memory_store import MemoryStore
-from ..stores._npz_store import NpzStore
+from ..stores._npz_store import MemoryStore, NpzStore
 from ..stores._pytree_names import check_names
 from ._frames import Frames
 from ._prepare import frame_of, frames_per_block

@@ -20,9 +20,8 @@ from ..solvers._request import Interval, Request
 from ..solvers.control._pid import Tolerances
 from ._delays import copies_of_state
 from .segments._abstract import AbstractSegment, Carry
-from .segments._diffrax_stepper import from_any
 from .segments._in_axes import Inputs
-from .segments._solve_segment import SolveSegment
+from .segments._solve_segment import SolveSegment, from_any
 from .segments._stencil_blocks import size_of
 from .segments._stops import Stops
 

@@ -49,8 +49,7 @@ from .methods.implicit._gauss import GaussLegendre as GaussLegendre
 from .methods.implicit._radau import Radau5 as Radau5
 from .methods.implicit._rodas5p import Rodas5P as Rodas5P
 from .methods.implicit._rosenbrock23 import Rosenbrock23 as Rosenbrock23
-from .methods.jumps._gillespie import Gillespie as Gillespie
-from .methods.jumps._tau_leaping import TauLeaping as TauLeaping
+from .methods.jumps._methods import Gillespie as Gillespie, TauLeaping as TauLeaping
 from .methods.mechanical._leapfrog import Leapfrog as Leapfrog
 from .methods.mechanical._nystrom import Nystrom as Nystrom
 from .methods.mechanical._verlet import VelocityVerlet as VelocityVerlet, Yoshida as Yoshida
@@ -58,15 +57,13 @@ from .methods.split._etdrk import ETDRK as ETDRK, Krogstad4 as Krogstad4
 from .methods.split._exponential_rosenbrock import EXPRB as EXPRB
 from .methods.split._imex import ARK as ARK, ARS as ARS, CrankNicolson as CrankNicolson
 from .methods.stochastic._baoab import BAOAB as BAOAB
-from .methods.stochastic._drift_implicit import (
+from .methods.stochastic._runge_kutta import SRIW1 as SRIW1, PlatenWeak2 as PlatenWeak2, TamedEuler as TamedEuler
+from .methods.stochastic._stiff import (
     DriftImplicitEuler as DriftImplicitEuler,
     DriftImplicitMilstein as DriftImplicitMilstein,
+    SemiImplicitEuler as SemiImplicitEuler,
+    StochasticETD1 as StochasticETD1,
 )
-from .methods.stochastic._euler_maruyama import TamedEuler as TamedEuler
-from .methods.stochastic._exponential import StochasticETD1 as StochasticETD1
-from .methods.stochastic._semi_implicit import SemiImplicitEuler as SemiImplicitEuler
-from .methods.stochastic._sri import SRIW1 as SRIW1
-from .methods.stochastic._weak import PlatenWeak2 as PlatenWeak2
 
 if not TYPE_CHECKING:  # a type checker would believe that there is every name
     __getattr__ = _former_names.knows_former_names(__name__)

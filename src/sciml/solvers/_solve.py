@@ -23,7 +23,6 @@ from ..kernels._use import USED
 from . import _diffrax_fallback
 from ._calls import WarmCall, compiled, find, key_of, remember, split, wait_shortly
 from ._integrate import Settings, integrate
-from ._negative_amounts import warn_of_negative
 from ._plan import Plan, default_solver, make_plan, plan_events, with_courant_number
 from ._read_diffrax import stepper_of
 from ._request import Interval, Request
@@ -33,7 +32,7 @@ from ._stable_step import limited_stepper, settle_step
 from ._stiff_choice import method_before, method_instead
 from ._with_delays import with_delays
 from ._with_noise import check_noisy, is_noisy, noisy_model, with_noisy_solver
-from ._wrong_start import naming_texts, wrong_start
+from ._wrong_start import naming_texts, warn_of_negative, wrong_start
 from .adjoints._abstract import AbstractAdjoint
 from .adjoints._checkpointed import Checkpointed
 from .events._event import GivenEvents, ModelWithEvents, read_events

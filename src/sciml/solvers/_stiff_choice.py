@@ -33,7 +33,7 @@ from ._with_noise import is_noisy
 from .adjoints._checkpointed import Checkpointed
 from .adjoints._direct import Direct
 from .adjoints._forward import Forward
-from .control._spectral_radius import estimated_radius
+from .control._stability import estimated_radius
 
 _STABLE = 3.3
 """How far from zero the stability of `diffrax.Tsit5` ends, on the negative axis."""

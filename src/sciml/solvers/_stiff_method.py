@@ -15,7 +15,7 @@ from .._checks import check_state, time_dtype
 from .._choices import choices
 from .._types import Args, RealScalarLike, Y
 from .linear._choose import LinearChoice, structure_of
-from .linear._dense import DenseMatrix
+from .linear._entries import DenseMatrix
 from .linear._structure import AbstractStructure
 from .methods._ravel import flattened, unflattened
 from .methods.implicit._bdf import BDF

@@ -17,8 +17,8 @@ from ._request import Interval, Request
 from .adjoints._abstract import AbstractAdjoint
 from .events._event import GivenEvents
 from .methods.jumps._abstract import CONTROL, AbstractReactionStepper, ReactionsWithKey
-from .methods.jumps._gillespie import Gillespie
-from .methods.stochastic._stochastic_runge_kutta import default_solver, stiff_solver, stochastic_stepper
+from .methods.jumps._methods import Gillespie
+from .methods.stochastic._runge_kutta import default_solver, stiff_solver, stochastic_stepper
 from .noise._brownian import DEPTH, AbstractBrownian, BrownianPath, CountedSteps
 from .noise._closed_noise import ModelWithNoise, is_elementwise, shape_of
 from .noise._random_bits import words_of

@@ -10,8 +10,7 @@ from jaxtyping import PyTree
 
 from .._checks import check_count, check_key
 from .._types import Key
-from ..models.sparse._libraries import AbstractLibrary
-from ..models.sparse._sparse_model import SparseModel
+from ..models.sparse._sparse_model import AbstractLibrary, SparseModel
 from ._smooth import smooth
 
 

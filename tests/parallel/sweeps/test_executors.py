@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from sciml import parallel
-from sciml.parallel.sweeps import _executable, _executors
+from sciml.parallel.sweeps import _driver, _executable
 from sciml.parallel.sweeps._cli import main
+from sciml.parallel.sweeps._driver import Patience
 from sciml.parallel.sweeps._executable import BlockResult
-from sciml.parallel.sweeps._executors import Patience
 
 from ..common import RHO, devices, lorenz, same_bits
 from . import sweep_spec
@@ -206,7 +206,7 @@ def test_a_sweep_says_what_it_waits_for(caplog, monkeypatch):
             time.sleep(0.2)
             return np.ones(1)
 
-    monkeypatch.setattr(_executors, "is_array", lambda x: isinstance(x, Slow))
+    monkeypatch.setattr(_driver, "is_array", lambda x: isinstance(x, Slow))
     monkeypatch.setattr(_executable, "is_array", lambda x: isinstance(x, Slow))
     monkeypatch.setattr(Patience, "first", 0.05)
     Patience(1).fetch(3, BlockResult(Slow(), None, None, None))

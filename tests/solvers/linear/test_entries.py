@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml.solvers.linear import _dense
+from sciml.solvers.linear import _entries
 from sciml.solvers.linear._entries import entries_of
 
 from ..common import close
@@ -135,7 +135,7 @@ def test_solves_compute_entries_one_by_one(solver, monkeypatch):
         return sciml.solve(network, y0, solver=getattr(sciml.solvers, solver)(), **options).ys[-1]
 
     exact = sciml.solve(network, network.y0, t0=0.0, t1=0.5, rtol=tol, atol=tol, solver=diffrax.Tsit5()).ys[-1]
-    monkeypatch.setattr(_dense, "products", never)
+    monkeypatch.setattr(_entries, "products", never)
     y0 = jnp.stack([network.y0, 2 * network.y0])
     close(jax.vmap(solve, in_axes=(None, 0))(network, y0)[0], exact, 1e-6, 3e-4)
 

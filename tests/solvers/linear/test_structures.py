@@ -9,13 +9,12 @@ import pytest
 import scipy.sparse as sp
 
 from sciml._choices import choices
-from sciml.solvers.linear._block_tridiagonal import BlockTridiagonal
+from sciml.solvers.linear._bands import BlockTridiagonal, WideBand
 from sciml.solvers.linear._blocks import Blocks
 from sciml.solvers.linear._choose import structure_of_pattern
 from sciml.solvers.linear._colouring import colour
-from sciml.solvers.linear._dense import DenseMatrix
+from sciml.solvers.linear._entries import DenseMatrix
 from sciml.solvers.linear._structure import products, solve
-from sciml.solvers.linear._wide_band import WideBand
 from sciml.solvers.linear._written_out import WrittenOut
 
 from ..common import close

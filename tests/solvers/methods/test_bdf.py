@@ -13,7 +13,7 @@ import sciml
 from sciml import verify
 from sciml.solvers import BDF
 from sciml.solvers.linear import _choose
-from sciml.solvers.linear._dense import DenseMatrix
+from sciml.solvers.linear._entries import DenseMatrix
 from sciml.solvers.methods._stepper import take_step
 
 pytestmark = pytest.mark.x64

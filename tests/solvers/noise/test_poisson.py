@@ -7,7 +7,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from sciml.solvers.noise._poisson import poisson
+from sciml.solvers.methods.jumps._methods import poisson
 from sciml.solvers.noise._random_bits import uniforms, words_of
 
 MEANS = (0.1, 1.0, 9.9, 10.1, 14.0, 100.0, 1e4, 1e6)

@@ -11,10 +11,10 @@
 from typing import TYPE_CHECKING
 
 from ... import _former_names as _former_names
-from ._evolve import evolve as evolve
 from ._ghost_weights import NotForKernelsError as NotForKernelsError
 from ._kernel import AbstractStencilKernel as AbstractStencilKernel, Tiling as Tiling
 from ._rates import StencilRates as StencilRates
+from ._run import evolve as evolve
 from ._tune import tune as tune
 from ._update import StencilUpdate as StencilUpdate
 

@@ -18,11 +18,10 @@ from ..._interfaces._reactions import AbstractReactions
 from ..._parameters import Parameter, parameter
 from ..._types import Args, RealScalarLike
 from ._arrhenius import Arrhenius
-from ._bionetgen import read_net
 from ._description import TIME, Description, Reaction, depends_on, described, equations_of, program_of_value, rate_name
 from ._formulas import Formula, product_of, renamed, suggestion
 from ._program import FormulaProgram, StaticContent, check_real, needed, ordered, scalars, taken_from
-from ._text import read_text
+from ._text import read_net, read_text
 from ._with_parameters import with_parameters
 
 

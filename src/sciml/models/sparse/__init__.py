@@ -3,4 +3,4 @@
 Libraries of terms: `Polynomials`, `Trigonometric`, `Terms` of your own, and sums of libraries.
 """
 
-from ._libraries import Polynomials as Polynomials, Terms as Terms, Trigonometric as Trigonometric
+from ._sparse_model import Polynomials as Polynomials, Terms as Terms, Trigonometric as Trigonometric

@@ -32,12 +32,11 @@ from ..methods._stepper import step_for_vjp, take_step
 from ._abstract import AbstractLoop, FixedSteps
 from ._checkpoint_buffers import Buffers
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel
-from ._finite_steps import count_finite, result_of_steps
-from ._integrator import Integrator, Operands, cause_of
+from ._integrator import Integrator, Operands, cause_of, known
 from ._result import Cotangents, Result, Saves
 from ._saved_rows import RowWriter, weighted
-from ._shared_cotangents import has_shared_cotangents, pull_back
 from ._stencil_kernel import StencilSteps
+from ._step_vjp import has_shared_cotangents, pull_back
 
 PAIR = 2
 """The number of steps of lanes that are written out at a time, see `FixedLoop._unroll`; segments have no single
@@ -485,3 +484,33 @@ def _put(rows: Buffers | None, row: Array, y: PyTree) -> Buffers | None:
 
 def _get(rows: Buffers, row: Array) -> PyTree:
     return rows.unpack(rows.read(row))
+
+
+# The outcome of a member that takes a known number of equal steps, after some of which it may not be finite.
+
+
+def result_of_steps(y: PyTree, finite: Array, count: int, operands: Operands, cause: Array | None = None) -> Result:
+    """Returns the result of `count` equal steps of a member, whose state was finite after `finite` of them.
+
+    Args:
+        y: The state after all of them.
+        finite: After how many it was still finite.
+        count: Their number.
+        operands: The inputs of the integration.
+        cause: The status where one failed, given where steps after that count as not taken; None to count them all.
+    """
+    assert operands.dt is not None  # equal steps have their size
+    good = finite == count
+    failed = jnp.full_like(finite, int(Status.nonfinite)) if cause is None else cause
+    status = jnp.where(good, int(Status.successful), failed).astype(jnp.int32)
+    elapsed = jnp.where(good, operands.span, finite.astype(operands.span.dtype) * operands.dt)
+    executed = jnp.full_like(finite, count)
+    if cause is None:
+        return Result(known(y, good), status, elapsed, executed, jnp.zeros_like(finite), executed)
+    return Result(known(y, good), status, elapsed, finite, (~good).astype(finite.dtype), executed)
+
+
+def count_finite(finite: Array, y: PyTree, number: Array) -> Array:
+    """Returns the number of steps after which the state was still finite, given that before and the last step's."""
+    ok = jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(y)]).all()
+    return jnp.where(ok, number, finite)

@@ -17,7 +17,7 @@ from ..._jax._platform import default_platform
 from ..._types import Args, Y
 from ...kernels._backends import KERNEL_OF, XLA, KernelRequest, log_once
 from ...kernels.stencil import NotForKernelsError, StencilRates, StencilUpdate
-from ...kernels.stencil._evolve import evolve_by
+from ...kernels.stencil._run import evolve_by
 from ...kernels.stencil._select import choose
 from ..methods._stepper import AbstractStepper
 from ..methods.mechanical._verlet import Verlet

@@ -13,7 +13,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PyTree
+import numpy as np
+from jaxtyping import Array, Int, PyTree
 
 from ..._choices import choices
 from ..._jax._checkpoint_levels import Budget
@@ -22,25 +23,24 @@ from ..._jax._marks import chosen
 from ..._jax._platform import default_platform
 from ..._jax._shapes_of_one import shapes_are_those_of_one
 from ..._jax._shards import parts_of_members
-from ..._jax._vma import to_varying, vma_of
+from ..._jax._vma import struct, to_varying, vma_of
+from ..._status import Status
 from ...kernels._backends import XLA, KernelRequest
-from ...kernels._lanes import Lanes, Unbatched
+from ...kernels._lanes import Lanes, Unbatched, is_value
+from ...kernels.ensemble._columns import Moving, with_columns
 from ...kernels.ensemble._member import UntilDone
 from ..events._event_state import EventState, ShiftedState, joined, saved_part
 from ..events._with_events import WithEvents
 from ._abstract import AbstractLoop, FixedSteps
-from ._columns_over_lanes import columns_over_lanes
-from ._compaction import compacted_lanes, integrate_compacted
 from ._ensemble_kernel import columns_by_kernel, moving_part, run_by_kernel, until_done
 from ._happenings import fewest
-from ._integrator import Integrator, Operands, State, StepRecord
+from ._integrator import Checkpoint, Integrator, Operands, State, StepRecord
 from ._lane_integrator import LaneIntegrator
 from ._recompute import LoopCounts, Recomputation, Residuals, StepRecords, backward_pass
 from ._result import Cotangents, KeptCotangent, Result, Saves
 from ._saved_times import SavedStates, run_free
-from ._step_vjp import Bars, StepVjp
-from ._stiffness import limit_of, stiffness
-from ._work import work_of_field
+from ._step_vjp import Bars, StepVjp, share_much
+from ._work import work_of, work_of_field
 
 
 class AdaptiveLoop(AbstractLoop):
@@ -429,3 +429,250 @@ def _steps_at_a_time(count: int) -> contextlib.AbstractContextManager:
 def _power_of_two(x: float) -> int:
     """Returns the next power of two."""
     return 2 ** max(0, math.ceil(math.log2(max(x, 1))))
+
+
+# An integration over lanes with the columns of its derivatives, where a step and all of them are a short program.
+#
+# JAX's forward mode of the loop makes passes over memory for each step, and as many again for its tangents. Here a step
+# and its tangents along all columns are one function of a member, and therefore one pass over lanes, like a single
+# step.
+
+
+def columns_over_lanes(
+    lanes: Lanes,
+    loop: UntilDone,
+    moving: Moving,
+    perturbed: tuple[bool, ...],
+    y0: PyTree,
+    operands: Operands,
+) -> Callable[..., tuple[Array, PyTree, PyTree, PyTree]] | None:
+    """Returns how many members are integrated with their derivatives; None where a step is a long program.
+
+    Args:
+        lanes: The engine.
+        loop: The loop of one member.
+        moving: The parts of its state that depend on the differentiated values.
+        perturbed: The leaves of `(y0, operands)` that are differentiated, by each of their numbers.
+        y0: The initial state, lane values.
+        operands: Lane values.
+
+    Returns:
+        A function of initial state, operands and saves, lane values like these, that returns the number of iterations,
+        the state at the end as lane values, and the states to be returned and their columns, as arrays with members
+        last and columns first.
+    """
+    axes = vma_of((y0, operands))
+    sizes = [math.prod(v.shape) for v in jax.tree.leaves((y0, operands), is_leaf=is_value)]
+    columns = sum(size for size, moved in zip(sizes, perturbed, strict=True) if moved)
+    most = choices().checkpoints.columns_work_at_most
+    if columns * sum(math.prod(v.shape) for v in jax.tree.leaves(y0, is_leaf=is_value)) > most // 50:
+        return None  # which a step takes as many operations for each of, at least
+    one = jax.tree.map(lambda v: struct(v.shape, v.dtype, axes), (y0, operands), is_leaf=is_value)
+    both = with_columns(loop, one, perturbed, moving, lambda result: result.ys)
+    if work_of(lambda inputs: both.advance(both.start(inputs), inputs, both.end(inputs)), one) > most:
+        return None
+
+    def solved(y0: PyTree, operands: Operands, saves: Saves | None) -> tuple[Array, PyTree, PyTree, PyTree]:
+        inputs = (y0, operands)
+        end = lanes.call(both.end, inputs)
+
+        def until(carry: Any, target: PyTree) -> Any:
+            def going(carry: Any) -> Array:
+                return jnp.any(lanes.leave(lanes.call(both.pending, carry[1], target)))
+
+            def iterate(carry: Any) -> Any:
+                number, state = carry
+                return number + 1, lanes.carry(lanes.call(both.advance, state, inputs, target))
+
+            return while_loop(going, iterate, carry, like=(inputs, target))
+
+        carry = jnp.zeros((), jnp.int32), lanes.carry(lanes.call(both.start, inputs))
+        if saves is None:
+            number, state = until(carry, end)
+            result, columns = lanes.leave(lanes.call(both.result, state, inputs))
+            return number, state[0], result.ys, columns
+        batched = saves.batched
+
+        def advance(carry: Any, time: Array, beyond: Array) -> Any:
+            choose = lambda beyond, time, end: jnp.where(beyond, end, time)  # noqa: E731
+            return until(carry, lanes.call(choose, lanes.enter(beyond, False), lanes.enter(time, batched), end))
+
+        def save(carry: Any, time: Array) -> PyTree:
+            return lanes.leave(lanes.call(both.saved, carry[1], inputs, lanes.enter(time, batched)))
+
+        (number, state), (ys, columns) = scan_to_end(advance, save, carry, saves.times, like=inputs)
+        return number, state[0], ys, jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), columns)
+
+    return solved
+
+
+# The last members of an ensemble: where a step is slow, they go on over fewer lanes.
+#
+# In lockstep every lane executes the steps of the slowest member. With a network as vector field a step is far more
+# work than to see which members are done. So once no more than a quarter of the members are left, these are moved to as
+# many lanes, and integrated to their end there. Their steps are the same.
+
+
+def compacted_lanes(lanes: Lanes | Unbatched, operands: Operands) -> int:
+    """Returns over how many lanes the last members are integrated; zero where they stay where they are.
+
+    Args:
+        lanes: The engine.
+        operands: Lane values. Large values shared by all members, such as the weights of a network, make steps slow.
+    """
+    table = choices().compaction
+    if not isinstance(lanes, Lanes) or lanes.count is None or lanes.count < table.members_from:
+        return 0
+    if default_platform() != "cpu" or not share_much(operands.field):
+        return 0
+    multiple = table.lanes_multiple
+    return math.ceil(lanes.count / table.share / multiple) * multiple
+
+
+def integrate_compacted(
+    stepping: LaneIntegrator, width: int, iterations: Int[Array, ""], state: State, operands: Operands, judges: bool
+) -> Result:
+    """Integrates the members that are left to their end.
+
+    Args:
+        stepping: The steps over all members.
+        width: The number of lanes, at least the number of remaining members.
+        iterations: The number of iterations so far.
+        state: The integration of all members, lane values.
+        operands: Lane values.
+        judges: Whether members that come to the limit of steps are asked whether they are stiff.
+
+    Returns:
+        The result of all members.
+    """
+
+    def result(stepping: LaneIntegrator, iterations: Array, state: State, operands: Operands) -> Result:
+        found = stepping.result(state, stepping.end(state, operands), iterations)
+        return found._replace(stiff=stiffness(stepping, state, operands)) if judges else found
+
+    assert isinstance(stepping.lanes, Lanes)  # which has more members than are left
+    results = result(stepping, iterations, state, operands)
+    count = stepping.lanes.count
+    # a lane without a member repeats one, and its result is dropped: its number is out of range
+    member = jnp.nonzero(stepping.pending(state, operands.span), size=width, fill_value=count)[0].astype(jnp.int32)
+    few = dataclasses.replace(stepping, lanes=dataclasses.replace(stepping.lanes, count=width))
+    state, operands = few.lanes.carry(stepping.lanes.take(state, member)), stepping.lanes.take(operands, member)
+
+    def iterate(carry: tuple[Array, State]) -> tuple[Array, State]:
+        number, state = carry
+        return number + 1, few.advance(state, operands, operands.span)
+
+    def pending(carry: tuple[Array, State]) -> Array:
+        return few.any_pending(carry[1], operands.span)
+
+    iterations, state = while_loop(pending, iterate, (iterations, state), like=operands)
+    found = result(few, iterations, state, operands)
+    return jax.tree.map(lambda all, new: all.at[..., member].set(new, mode="drop"), results, found)
+
+
+# Whether members that came to the limit of steps took these as long as their method is stable for.
+#
+# Nothing is asked of a loop's steps, which would cost each of them something. Only for members that have stopped, some
+# products with the Jacobian $J$ at their final state, by finite differences, show its largest eigenvalue,
+#
+# $$\rho \approx \left( \frac{|J^{2k} v|}{|J^k v|} \right)^{1 / k},$$
+#
+# also where that is one of a pair that turns. A step $h$ with $h \rho$ near the end of the method's stability on the
+# negative axis is not what tolerances ask for: the equation is stiff.
+
+
+_HALF = 8
+"""The number of products before the ones that count, and the number of those."""
+
+_NEAR = 0.6
+"""From this part of a method's stability on: steps that stability limits grow beyond it, fail, and are shortened."""
+
+
+def limit_of(integrator: Integrator) -> float | None:
+    """Up to where a method is stable on the negative axis; None where no steps are chosen, or stability limits none."""
+    stability = integrator.stepper.limits.stability()
+    if integrator.control is None or integrator.collective.axes or stability is None:
+        return None
+    return stability.real if 0 < stability.real < math.inf else None
+
+
+def stiffness(stepping: LaneIntegrator, state: State, operands: Operands) -> Int[Array, "*members"]:
+    """Returns one if steps reached their limit while stability limited them, otherwise zero.
+
+    Args:
+        stepping: The steps over lanes, of a method with a limit, see `limit_of`.
+        state: The final state of the loop, lane values.
+        operands: Lane values.
+    """
+    integrator, lanes, limit = stepping.integrator, stepping.lanes, limit_of(stepping.integrator)
+    assert limit is not None  # as it was asked before
+    checkpoint = state.checkpoint._replace(y=saved_part(state.checkpoint.y))
+    here, operands = jax.lax.stop_gradient((checkpoint, operands))
+
+    def stopped(here: Checkpoint) -> Array:
+        return here.status == int(Status.max_steps_reached)
+
+    def first(y: PyTree) -> tuple[PyTree, Array]:
+        return _direction(y), jnp.zeros((), _real_dtype(y))
+
+    def product(direction: PyTree, growth: Array, counts: Array, here: Checkpoint, operands: Operands) -> Any:
+        return _product(integrator, direction, growth, counts, here, operands)
+
+    def iterate(carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
+        number, found = carry
+        counts = stepping.shared(number >= _HALF)
+        return number + 1, lanes.carry(lanes.call(product, *found, counts, here, operands))
+
+    def verdict(growth: Array, here: Checkpoint) -> Array:
+        near = here.h * jnp.exp(growth / _HALF).astype(here.h.dtype) > _NEAR * limit
+        return (stopped(here) & near).astype(jnp.int32)
+
+    any_stopped = jnp.any(lanes.leave(lanes.call(stopped, here)))
+    start = lanes.carry(lanes.call(first, here.y))
+    # a loop of no iterations instead of a conditional, which would copy what it reads
+    _, (_, growth) = while_loop(
+        lambda carry: any_stopped & (carry[0] < 2 * _HALF),
+        iterate,
+        (jnp.zeros((), jnp.int32), start),
+        like=(here, operands, any_stopped),
+    )
+    return lanes.leave(lanes.call(verdict, growth, here))
+
+
+def _product(
+    integrator: Integrator, direction: PyTree, growth: Array, counts: Array, here: Checkpoint, operands: Operands
+) -> tuple[PyTree, Array]:
+    """Returns the Jacobian times a direction, scaled to one, and the logarithm of what the products have grown by."""
+    field, time = integrator.bound(operands), integrator.time(here.elapsed, operands)
+    # a difference, since a field may have no forward mode, for example with a custom reverse-mode rule or a host call
+    here_size = _norm(here.y)
+    step = jnp.sqrt(jnp.finfo(here_size.dtype).eps) * jnp.where(here_size > 0, here_size, jnp.ones_like(here_size))
+    moved = jax.tree.map(lambda y, v: y + step.astype(y.dtype) * v, here.y, direction)
+    image = jax.tree.map(lambda a, b: (a - b) / step.astype(a.dtype), field(time, moved), field(time, here.y))
+    size = _norm(image)
+    remains = size > 0
+    size = jnp.where(remains, size, jnp.ones_like(size))
+    image = jax.tree.map(lambda x: x / size.astype(x.dtype), image)
+    # where nothing is left there is no eigenvalue but zero
+    larger = jnp.where(remains, growth + jnp.log(size), jnp.full_like(growth, -jnp.inf))
+    return image, jnp.where(counts, larger, growth)
+
+
+def _direction(y: PyTree) -> PyTree:
+    """Returns a direction that has something of every eigenvector."""
+
+    def part(x: Array) -> Array:
+        return jnp.reshape(jnp.asarray(np.cos(np.arange(x.size)), x.dtype), x.shape) + jnp.zeros_like(x)
+
+    direction = jax.tree.map(part, y)
+    size = _norm(direction)
+    return jax.tree.map(lambda x: x / size.astype(x.dtype), direction)
+
+
+def _norm(tree: PyTree) -> Array:
+    dtype = _real_dtype(tree)
+    return jnp.sqrt(sum(jnp.sum(jnp.abs(x) ** 2).astype(dtype) for x in jax.tree.leaves(tree)))
+
+
+def _real_dtype(tree: PyTree) -> Any:
+    return max((jnp.finfo(x.dtype).dtype for x in jax.tree.leaves(tree)), key=lambda d: d.itemsize)

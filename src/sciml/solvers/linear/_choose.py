@@ -9,17 +9,16 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._choices import choices
-from ._block_tridiagonal import BlockTridiagonal
+from ._bands import BlockTridiagonal, WideBand
 from ._blocks import Blocks
 from ._colouring import colour
-from ._dense import DenseMatrix
 from ._dependencies import pattern_of
+from ._entries import DenseMatrix
 from ._incomplete_lu import IncompleteLU, groups_of
 from ._iterative import Iteration, Iterative, iteration_of
 from ._preconditioners import AbstractPreconditioner, Unknowns
 from ._sparse import SparseArray, csgraph, sp
 from ._structure import AbstractStructure
-from ._wide_band import WideBand
 from ._written_out import WrittenOut, few_products
 
 _RTOL = 1e-6

@@ -19,11 +19,9 @@ from ...integrate._abstract import FixedSteps
 from ...integrate._integrator import Dense, Integrator, Operands, State
 from ...integrate._lane_integrator import LaneIntegrator
 from ...integrate._result import Cotangents, Result, Saves
-from ._abstract import AbstractReversibleLoop
 from ._backward import BackwardPass, BackwardStart, Instant
-from ._pair_state import Pair
-from ._stepper import ReversibleStepper
-from ._symmetric_stepper import SymmetricStepper
+from ._fixed_steps import AbstractReversibleLoop
+from ._stepper import Pair, ReversibleStepper, SymmetricStepper
 
 
 class ReversibleAdaptiveLoop(AbstractReversibleLoop):

@@ -12,7 +12,7 @@ from ...._jax._loops import scan_to_end, while_loop
 from ...._jax._vma import promote
 from ....kernels._lanes import Lanes, Unbatched
 from ...integrate._abstract import AbstractLoop, FixedSteps
-from ...integrate._finite_steps import result_of_steps
+from ...integrate._fixed_steps import result_of_steps
 from ...integrate._integrator import Integrator, Operands, known
 from ...integrate._result import Cotangents, Result, Saves
 from ...methods._stepper import AbstractStepper
@@ -20,13 +20,10 @@ from ...methods.explicit._runge_kutta import RungeKutta
 from .. import _discrete_rule
 from .._abstract import AbstractAdjoint
 from .._no_length import with_rates_by_times
-from ._abstract import AbstractReversibleLoop
 from ._adaptive import ReversibleAdaptiveLoop
 from ._backward import BackwardPass, BackwardStart, Instant, saved_in_step, step_of
-from ._fixed_steps import ReversibleLoop, warn_of_coupling
-from ._pair_state import Pair
-from ._stepper import ReversibleStepper
-from ._symmetric_stepper import SymmetricStepper
+from ._fixed_steps import AbstractReversibleLoop, ReversibleLoop, warn_of_coupling
+from ._stepper import Pair, ReversibleStepper, SymmetricStepper
 
 
 class _Progress(NamedTuple):

@@ -28,9 +28,7 @@ from ....kernels._lanes import Lanes, Unbatched, is_value
 from ...integrate._integrator import Integrator, Operands, up_to
 from ...integrate._result import Saves
 from ._fixed_steps import came_back, relative_error, start_of_backward_pass
-from ._pair_state import Pair
-from ._stepper import ReversibleStepper
-from ._symmetric_stepper import SymmetricStepper
+from ._stepper import Pair, ReversibleStepper, SymmetricStepper
 
 
 class BackwardStart(NamedTuple):

@@ -1,26 +1,44 @@
 """Fixed steps of a reversible method: forwards without a record, and backwards from the end state only."""
 
+import abc
+import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ...._jax._checkpoint_levels import Budget
 from ...._jax._largest import largest
 from ...._jax._loops import scan
 from ...._jax._marks import step_number
 from ...._warn import warn
+from ....kernels._backends import XLA, KernelRequest
 from ....kernels._lanes import Lanes, Unbatched, is_value
-from ...integrate._abstract import FixedSteps
-from ...integrate._finite_steps import count_finite, result_of_steps
+from ...integrate._abstract import AbstractLoop, FixedSteps
+from ...integrate._fixed_steps import count_finite, result_of_steps
 from ...integrate._integrator import Integrator, Operands
 from ...integrate._result import Cotangents, Result, Saves
-from ._abstract import AbstractReversibleLoop
-from ._pair_state import Pair
-from ._stepper import ReversibleStepper
-from ._symmetric_stepper import SymmetricStepper
+from ._stepper import Pair, ReversibleStepper, SymmetricStepper
+
+# The common part of the loops of a reversible method.
+
+
+class AbstractReversibleLoop(AbstractLoop):
+    """A loop of a reversible method, whose backward pass runs the steps backwards."""
+
+    impl: ClassVar[KernelRequest] = XLA
+
+    def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "AbstractReversibleLoop":
+        """Returns the loop over other lanes; its memory is what it is."""
+        del state_bytes, budget
+        return dataclasses.replace(self, lanes=lanes)
+
+    @abc.abstractmethod
+    def errors(self, y0: PyTree, operands: Operands) -> tuple[Result, PyTree[Array]]:
+        """Returns the result, and how far the backward pass misses the initial state, in each leaf relatively."""
 
 
 class Kept(NamedTuple):

@@ -24,7 +24,7 @@ Source: McCallum and Foster, Efficient, accurate and stable gradients for neural
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -32,9 +32,47 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ...._types import RealScalarLike, Y
-from ...methods._stepper import BoundField, Step
+from ...methods._capabilities import Traits
+from ...methods._stepper import AbstractStepper, BoundField, Step
 from ...methods.explicit._runge_kutta import RungeKutta
-from ._pair_state import AbstractPairStepper, Pair
+
+# Methods whose state is a pair of states, as the reversible loop runs them.
+
+
+class Pair(NamedTuple):
+    """The two copies of the state."""
+
+    y: Y
+    z: Y
+
+
+class AbstractPairStepper(AbstractStepper):
+    """A method on pairs of states that is made of a method on states.
+
+    Attributes:
+        base: The method on states.
+    """
+
+    base: eqx.AbstractVar[AbstractStepper]
+
+    @property
+    def order(self) -> int:
+        """The order of the method."""
+        return self.base.order
+
+    @property
+    def traits(self) -> Traits:
+        """It interpolates; no stage is used twice."""
+        return Traits(dense=True, error_order=self.base.traits.error_order)
+
+    @property
+    def has_error(self) -> bool:
+        """Whether its steps estimate their error."""
+        return self.base.has_error
+
+    def empty_dense(self, y: Y) -> PyTree:
+        """Returns the dense output of `base`, of zeros."""
+        return self.base.empty_dense(y.y)
 
 
 class ReversibleStepper(AbstractPairStepper):
@@ -112,3 +150,68 @@ class ReversibleStepper(AbstractPairStepper):
     def _increment(self, field, t, h, y):
         step = self.base.step(field, t, h, y, self.base.init(field, t, y))
         return self.base.increment(h, step.dense), step.dense, step.error
+
+
+# A symmetric method as its own reverse: a step back from the end of a step returns to its start.
+#
+# The interface is the same as for `ReversibleStepper`, whose pair of states here is one state twice. With
+# $y_1 = \Phi_h(t, y)$ and $y = \Phi_{-h}(t + h, y_1)$ the cotangent goes back by $\bar y = \Phi_h'(t, y)^* \bar y_1$.
+
+
+class SymmetricStepper(AbstractPairStepper):
+    """A symmetric method that the reversible loop can run.
+
+    Attributes:
+        base: The method.
+        coupling: 1: nothing is coupled, and nothing grows in the backward pass.
+    """
+
+    base: AbstractStepper
+    coupling: float = 1.0
+
+    @property
+    def traits(self) -> Traits:
+        """It interpolates where the method does."""
+        return super().traits._replace(dense=self.base.traits.dense)
+
+    @property
+    def evaluations(self) -> int:
+        """Evaluations of the vector field per step; the first is not kept from the step before."""
+        return self.base.evaluations + self.base.traits.fsal
+
+    def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
+        """Advances a pair of one state twice from `t` to `t + h`."""
+        del memory
+        step = self._stepped(field, t, h, y.y)
+        return Step(Pair(step.y1, step.y1), None, step.dense, None)
+
+    def reverse_step(
+        self, step: Callable[[PyTree], tuple], pair: Pair, bar: Pair, diff: PyTree
+    ) -> tuple[Pair, Pair, PyTree]:
+        """Undoes one step and carries the cotangents of its end back to its start; see `ReversibleStepper`."""
+        field, t, h = step(diff)
+        y = self._moved(field, t + h, -h, pair.y)
+
+        def there(y, diff):
+            return self._moved(*step(diff), y)
+
+        _, pull = jax.vjp(there, y, diff)
+        y_bar, diff_bar = pull(jax.tree.map(jnp.add, *bar))
+        # zeros made here would be the same on all devices, which the carry of the loop is not
+        zeros = jax.tree.map(jnp.subtract, bar.z, bar.z)
+        return Pair(y, y), Pair(y_bar, zeros), diff_bar
+
+    def half_step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Pair) -> tuple[Y, Any]:
+        """Returns the state at `t + h`, and what the interpolation towards it needs."""
+        step = self._stepped(field, t, h, y.y)
+        return step.y1, step.dense
+
+    def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
+        """Returns the state at `t + theta * h`, and the state at the end."""
+        return Pair(self.base.interpolate(theta, h, y0.y, y1.y, dense), y1.z)
+
+    def _moved(self, field, t, h, y):
+        return self._stepped(field, t, h, y).y1
+
+    def _stepped(self, field, t, h, y):
+        return self.base.step(field, t, h, y, self.base.init(field, t, y))

@@ -14,8 +14,7 @@ from ...._jax._checkpointed_scan import checkpointed_scan
 from ...._jax._loops import while_loop
 from ...._jax._vma import match
 from ...._types import Args, RealScalarLike, Y
-from ...control._spectral_radius import estimated_radius
-from ...control._stability import of_real_interval, spectrum_of
+from ...control._stability import estimated_radius, of_real_interval, spectrum_of
 from ...terms._split_field import Functions, close_split_field
 from .._capabilities import Coordinates, Hooks, Limits, Traits
 from .._cubic import cubic

@@ -11,7 +11,7 @@ from ...._jax._largest import largest
 from ...._jax._loops import scan
 from ...._jax._vma import match
 from ...._types import BoolScalarLike, RealScalarLike, Y
-from ...linear._dense import DenseMatrix
+from ...linear._entries import DenseMatrix
 from ...linear._structure import solve
 from ...linear._written_out import WrittenOut
 from .._ravel import flattened, unflattened
