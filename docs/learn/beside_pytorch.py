@@ -35,7 +35,7 @@ batches = rng.permuted(np.tile(np.arange(64), (UPDATES, 1)), axis=1)[:, :BATCH]
 
 
 def swing(library, friction, start):
-    """The angles after all steps, of pendulums let go at these angles: one text for NumPy and for PyTorch."""
+    """The angles after all steps, of pendulums released at these angles: the same code for NumPy and PyTorch."""
     angle, speed, angles = start, 0 * start, []
     for _ in range(STEPS):
         push = -library.sin(angle) - friction(speed)
@@ -101,7 +101,7 @@ def train_in_jax():
 
 
 def timed(train, *arguments):
-    """What a run returns, and swings a second with their gradients. The run before it compiles and warms up."""
+    """The result of a run, and swings per second with gradients, after a run that compiles and warms up."""
     train(*arguments)
     began = time.perf_counter()
     found = train(*arguments)
@@ -153,7 +153,7 @@ if LAB:
     off = np.max(np.abs(theirs / losses - 1))
     print(f"PyTorch {torch.__version__}: loss {theirs[0]:.4f}, then {theirs[-1]:.4f}")
     print(f"the {UPDATES} losses differ by {off:.1e} of themselves at most")
-    assert off < 1e-3  # of single precision, through a hundred updates
+    assert off < 1e-3  # single precision, after a hundred updates
 else:
     print("no PyTorch here: `pip install torch torchdiffeq` for this half")
 
@@ -237,7 +237,7 @@ def wide_gradient(layers, x):
 
 
 def per_second(call):
-    """How many calls a second, the best of seven."""
+    """Calls per second, the best of seven."""
     call()
     times = []
     for _ in range(7):

@@ -47,7 +47,7 @@ print(counted)
 
 # %%
 def relax_padded(u, n):
-    """The same of the first `n` cells; what lies behind them is never read."""
+    """The same for the first `n` cells; the other cells are never read."""
     i = jnp.arange(u.size)
     left, right = jnp.maximum(i - 1, 0), jnp.minimum(i + 1, n - 1)
 

@@ -178,7 +178,7 @@ assert jnp.allclose(by_rule, by_differences, rtol=0.1)
 def in_float64(M):
     E = M.copy()
     for _ in range(50):
-        E = M + 0.3 * np.sin(E)  # no Newton: another way to the same root
+        E = M + 0.3 * np.sin(E)  # a fixed-point iteration: another way to the same root
     return E
 
 

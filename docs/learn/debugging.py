@@ -28,7 +28,7 @@ EXACT = math.pi / 8**0.5
 
 def fall(y, dt):
     r, v = y
-    inner = jnp.sqrt(r)  # of a negative number, once it has passed the origin
+    inner = jnp.sqrt(r)  # a negative argument after it has passed the origin
     v = v - dt / (inner * r * inner)
     return jnp.stack([r + dt * v, v])
 

@@ -88,7 +88,7 @@ print(f"fused {one / 1e6:.0f} MB, one by one {alone / 1e6:.0f} MB: {ratio:.1f} t
 
 
 # %% Answer
-# Two: one that reduces, one for the rest. On a CPU they may stand in several computations; the bytes tell.
+# Two: one for the reduction, one for the rest. On a CPU they can be several computations; count the bytes.
 def normalised(u, k):
     new = step(u, k)
     return new / jnp.max(jnp.abs(new))

@@ -27,7 +27,7 @@ print(key, jax.random.normal(first), jax.random.normal(second))
 
 # %%
 position = jax.random.normal(first, (10_000,))
-velocity = jax.random.normal(first, (10_000,))  # wrong: first, again
+velocity = jax.random.normal(first, (10_000,))  # wrong: uses `first` again
 right = jax.random.normal(second, (10_000,))
 print(
     f"correlation {jnp.corrcoef(position, velocity)[0, 1]:.2f}, it should be {jnp.corrcoef(position, right)[0, 1]:.2f}"

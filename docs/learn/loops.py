@@ -42,7 +42,7 @@ def by_fori(height, turns=100):
 
 
 def by_while(height):
-    """How long it takes to the ground."""
+    """The time until it hits the ground."""
     ball, time = (height, 0.0), 0.0
     (height, speed), time = jax.lax.while_loop(
         lambda c: c[0][0] > 0, lambda c: (fall(c[0]), c[1] + 1e-3), (ball, time)
@@ -96,7 +96,7 @@ print({"cond", "select_n", "sin", "cos"} & {eqn.primitive.name for eqn in in_vma
 
 # %% Answer
 # The first and the third: there `turns` is a Python number during tracing, and the loop a scan. In the second it is
-# traced, the loop is a `while`, and reverse mode is refused.
+# traced, the loop is a `while`, and reverse mode raises an error.
 works = []
 calls = (
     jax.grad(by_fori),

@@ -85,7 +85,7 @@ rows, columns = NamedSharding(mesh, P("x", None)), NamedSharding(mesh, P(None, (
 
 
 def smooth(u):
-    u = jax.lax.with_sharding_constraint(u, columns)  # each device has some whole columns
+    u = jax.lax.with_sharding_constraint(u, columns)  # each device holds some whole columns
     k = jnp.fft.fftfreq(n)[:, None]
     return jnp.fft.ifft(jnp.exp(-((20 * k) ** 2)) * jnp.fft.fft(u, axis=0), axis=0).real
 

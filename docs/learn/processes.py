@@ -34,7 +34,7 @@ PROGRAM = textwrap.dedent(
     sciml.parallel.initialize(address, count, me)  # under SLURM: no arguments
     print(f"process {jax.process_index()}: {len(jax.local_devices())} of {jax.device_count()} devices")
 
-    # 1. Data come in: every process gives its own part of one array.
+    # 1. Input: every process provides its part of one array.
     mesh = jax.make_mesh((8,), ("members",), axis_types=(AxisType.Auto,))
     place = NamedSharding(mesh, P("members"))
     rows = 64 // count
@@ -42,7 +42,7 @@ PROGRAM = textwrap.dedent(
     angles = jax.make_array_from_process_local_data(place, mine)
     print(f"process {me}: {mine.size} of {angles.size} members; whole array here: {angles.is_fully_addressable}")
 
-    # 2. The program: the same in all processes.
+    # 2. The program is the same in all processes.
     pendulum = sciml.models.Pendulum()
 
     @jax.jit
@@ -53,7 +53,7 @@ PROGRAM = textwrap.dedent(
 
     ends, mean = run(angles)
 
-    # 3. Data go out: this process's shards, or a number that is the same everywhere.
+    # 3. Output: the shards of this process, or a number that is the same in all processes.
     local = np.concatenate([np.asarray(shard.data) for shard in ends.addressable_shards])
     print(f"process {me}: {local.shape} of {ends.shape}, mean over all {float(mean):.6f}")
     try:
@@ -65,7 +65,7 @@ PROGRAM = textwrap.dedent(
 
 
 def job(count):
-    """Starts the processes of a job, and returns what they print."""
+    """Starts the processes of a job, and returns their output."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{s.getsockname()[1]}"

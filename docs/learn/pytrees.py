@@ -87,7 +87,7 @@ for path, leaf in jax.tree.leaves_with_path(state):
 
 
 def only(tree, word):
-    """The tree with zeros in all leaves whose path does not contain a word."""
+    """The PyTree with zeros in all leaves whose path does not contain a word."""
     return jax.tree.map_with_path(
         lambda path, x: x if word in jax.tree_util.keystr(path) else jnp.zeros_like(x), tree
     )

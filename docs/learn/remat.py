@@ -102,7 +102,7 @@ jax.ad_checkpoint.print_saved_residuals(lambda u: jnp.sum(jnp.sin(jnp.tanh(u)) *
 
 
 # %% Answer
-# 16 + 8 + 8 fields of one KiB, and what one step needs.
+# 16 + 8 + 8 fields of one KiB, and the values of one step.
 def three(step, u, xs, length):
     def level(body, count):
         return lambda u, _: jax.lax.scan(jax.checkpoint(body), u, None, length=count)

@@ -99,7 +99,7 @@ for name in weights:
 # Add biases, one for each hidden neuron and one for each output. Which sharding keeps a single all-reduce?
 
 # %% Answer
-# The hidden one lies with the hidden neurons. The other is added after the sum, so every device has it whole.
+# Shard the hidden bias like the hidden neurons. The other is added after the sum, so replicate it.
 biases = {"hidden": jnp.full(WIDTH, 0.1), "output": jnp.array([0.2, 0.3])}
 lie = {"hidden": P("model"), "output": P()}
 placed_biases = jax.tree.map(

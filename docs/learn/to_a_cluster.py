@@ -141,8 +141,8 @@ folder.cleanup()
 # version of jaxlib, `block`, the order of the jobs?
 
 # %% Answer
-# Number of devices and order: yes, since the unit of work is a block of a fixed number of members. The others are
-# part of the sweep's identity, and the store refuses them. Try `block`:
+# Number of devices and order: yes, because the unit of work is a block of a fixed number of members. The others are
+# part of the fingerprint of the sweep, and the store raises an error. Try `block`:
 with tempfile.TemporaryDirectory() as other:
     parallel.sweep(turns, pushes[:64], block=32, store=f"{other}/store", progress=False)
     try:

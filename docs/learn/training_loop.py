@@ -25,7 +25,7 @@ H = 0.1
 
 
 def swing(friction, start):
-    """Angle and speed after each of forty steps of Heun's method, of a pendulum let go at an angle."""
+    """Angle and speed after each of forty steps of Heun's method, of a pendulum released at an angle."""
 
     def slope(y):
         return jnp.stack([y[1], -jnp.sin(y[0]) - friction(y[1])])

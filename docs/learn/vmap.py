@@ -19,7 +19,7 @@ import sciml
 
 
 def swing(amplitude, length):
-    """The angle after three seconds, of a pendulum let go at rest."""
+    """The angle after three seconds, of a pendulum released at rest."""
 
     def step(_, state):
         angle, speed = state

@@ -149,7 +149,7 @@ assert abs((columns[1] + 7 * price) / columns[8] - 1) < 0.2
 # above.
 
 # %% Answer
-# Where the first column and p - 1 more take as much as the gradient in reverse.
+# At p parameters the first column and p - 1 more cost as much as the reverse-mode gradient.
 ratio = reverse.cost.flops / run.cost.flops
 crossing = 1 + (ratio - columns[1]) / price
 print(
@@ -165,7 +165,7 @@ assert columns[1] < ratio < columns[8]
 
 
 # %% Answer
-# A state has 512 KiB: 10 000 of them are 5.2 GB; of two levels there are 200, of three 65.
+# A state has 512 KiB, so 10,000 states are 5.2 GB; two levels store 200 states, three levels 65.
 def spread(t, y, args):
     return 0.1 * (jnp.roll(y, 1, -1) - 2 * y + jnp.roll(y, -1, -1)) + y**3
 

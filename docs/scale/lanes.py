@@ -76,7 +76,7 @@ class RK4(diffrax.AbstractERK):
         c=np.array([0.5, 0.5, 1.0]),
         a_lower=(np.array([0.5]), np.array([0.0, 0.5]), np.array([0.0, 0.0, 1.0])),
         b_sol=np.array([1.0, 2.0, 2.0, 1.0]) / 6,
-        b_error=np.zeros(4),  # none: for fixed steps alone
+        b_error=np.zeros(4),  # none: for fixed steps only
     )
     interpolation_cls = diffrax.LocalLinearInterpolation
 

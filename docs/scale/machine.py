@@ -145,7 +145,7 @@ beside("a x + y", PASSES * 12 * N / rates.copied(12 * N), found.measured)
 # 2 n^3 operations over 12 n^2 bytes are n / 6 operations a byte: from n = 6 x the ridge on.
 print(f"from n = {6 * rates.ridge:.0f} on")
 for n in (48, 384):
-    shape = jax.ShapeDtypeStruct((n, n), jnp.float32)  # shapes alone: nothing is run
+    shape = jax.ShapeDtypeStruct((n, n), jnp.float32)  # only shapes: nothing is run
     assert abs(report(lambda a, b: a @ b, shape, shape).intensity / (n / 6) - 1) < 0.01
 
 # %% [markdown]

@@ -42,7 +42,7 @@ def at_rest(damping):
     def moves(c):
         return c[0] ** 2 + c[1] ** 2 > 1e-2
 
-    zero = 0 * damping  # which differs between devices, as far as JAX knows
+    zero = 0 * damping  # JAX must assume that it differs between devices
     return jax.lax.while_loop(moves, step, (1 + zero, zero, zero))[2].astype(int)
 
 
@@ -123,7 +123,7 @@ assert inspect.collectives(jax.vmap(end), jax.device_put(dampings, along)) == []
 axis = "members"
 ring = [(i, (i + 1) % D) for i in range(D)]
 block = 4 * 1024
-collectives = {  # what is called, what it returns, and how many bytes a device gets of it
+collectives = {  # the call, its output sharding, and the bytes that a device receives
     "all-reduce": (lambda x: jax.lax.psum(x, axis), P(), block),
     "all-gather": (lambda x: jax.lax.all_gather(x, axis, tiled=True), P(axis), D * block),
     "reduce-scatter": (lambda x: jax.lax.psum_scatter(x, axis, tiled=True), P(axis), block // D),
@@ -196,7 +196,7 @@ N = 512
 
 
 def edges(p, q):
-    """Bytes that a device gets for a step of one layer, by arithmetic and in the compiled program."""
+    """Bytes that a device receives per step, predicted and in the compiled program."""
     mesh = sciml.parallel.mesh(member=1, x=p, y=q)
     domain = sciml.parallel.Domain(("x", "y" if q > 1 else None), mesh=mesh)
 
@@ -263,7 +263,7 @@ assert ("all-reduce", 4 * BATCH * WIDTH) in by_inputs
 # receive if it is written with one `all_to_all`, and how many if `jit` receives the sharded array?
 
 # %% Answer
-# All-to-all: its block, n^2 / D complex numbers of 8 bytes. By `jit`: the compiler gathers the whole field everywhere.
+# All-to-all: its block, n^2 / D complex numbers of 8 bytes. With `jit` every device gathers the whole field.
 domain = sciml.parallel.Domain(("x", None), mesh=sciml.parallel.mesh(member=1, x=D))
 field = jax.ShapeDtypeStruct((N, N), jnp.complex64)
 spectral = P(*domain.spectral_axes)
@@ -285,7 +285,7 @@ assert sum(c.bytes for c in whole) >= 8 * N**2
 
 
 # %% Answer
-# Gathered: 4096 x 400 bytes. Otherwise each device adds up its own: two sums of 400 bytes.
+# Gathered: 4096 x 400 bytes. Otherwise each device sums its own members: two sums of 400 bytes.
 def statistics(u):
     mean = jax.lax.pmean(jnp.mean(u, axis=0), axis)
     return mean, jax.lax.pmean(jnp.mean((u - mean) ** 2, axis=0), axis)
@@ -305,7 +305,7 @@ assert {c.kind for c in sums} == {"all-reduce"} and sum(c.bytes for c in sums) =
 
 
 # %% Answer
-# The bytes of edges, for a mesh p x q: 8 n (1/p + 1/q), without the first term for strips across one axis alone.
+# The bytes of edges, for a mesh p x q: 8 n (1/p + 1/q), without the first term for strips along one axis.
 def surface(p, q):
     return 8 * N * ((1 / q if p > 1 else 0) + (1 / p if q > 1 else 0))
 

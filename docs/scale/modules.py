@@ -194,7 +194,7 @@ assert abs(with_copy - without - mib) < 0.1 and 2 * mib <= without + 0.1 <= 3.2 
 # time?
 
 # %% Answer
-# A hundred times the work of a call over that of a step.
+# A hundred times the overhead of a call divided by the work of a step.
 call = few - 6 * each  # with four leaves
 steps = int(100 * call / 2e-6) + 1
 print(f"a call of {duration(call)}: {steps} steps")
@@ -207,7 +207,7 @@ assert call / (call + steps * 2e-6) < 0.01 <= call / (call + steps * 2e-6 / 1.1)
 # but arrays as static, how many programs do ten rates need?
 
 # %% Answer
-# Ten: such a number is part of the program. Write `jnp.asarray` where the model is made; models of sciml do.
+# Ten: such a number is part of the program. Use `jnp.asarray` when you create the model, as sciml's models do.
 ten = inspect.retraces(lambda model, u: model(u))
 for number in range(10):
     ten(Reaction(0.1 * number, 1), u)

@@ -159,7 +159,7 @@ TIMES = (10.0, 20.0, 40.0)
 
 
 def slopes(dtype):
-    """The derivative of x at some times by x at the start."""
+    """The derivative of x at some times with respect to x at the start."""
 
     def at_times(x):
         y0 = jnp.stack([x, jnp.asarray(start[1], dtype), jnp.asarray(start[2], dtype)])
@@ -186,7 +186,7 @@ assert abs(single[0] / double[0] - 1) < 0.1 < abs(single[2] / double[2] - 1)
 # A run advances time in float32 by `t = t + dt` with `dt = 1e-3`. At which time does it stop?
 
 # %% Answer
-# Where dt is less than half of the distance to the next number: at 2^15 that is 2^-9, half of it 0.00195. Before, from
+# When dt is less than half of the distance to the next number: at 2^15 that is 2^-9, half of it 0.00195. Before, from
 # 2^14 on, each step is rounded up to 0.00195, and time runs twice as fast.
 dt = np.float32(1e-3)
 for t in (np.float32(2**14), np.float32(2**15)):

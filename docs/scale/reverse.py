@@ -190,7 +190,7 @@ assert 1 <= found / (1000 * row) < 1.02
 # A run has a million steps, and the memory holds 300 states. How many levels does the gradient need?
 
 # %% Answer
-# Two keep 2 x 1000 states, three 3 x 100 = 300: three passes.
+# Two levels store 2 x 1000 states, three levels 3 x 100 = 300: three passes.
 least = next(levels for levels in range(1, 9) if levels * 1e6 ** (1 / levels) <= 300.5)
 
 
@@ -211,7 +211,7 @@ assert least == 3 and kept_by < 320 * bytes_of(u)
 # of steps?
 
 # %% Answer
-# The state and its tangent: nothing that grows with the number of steps, and it goes through a while loop as well.
+# The state and its tangent, for any number of steps; this also works with a while loop.
 
 
 def tangent(u, count):

@@ -201,8 +201,8 @@ assert abs(best / rough - 1) < 0.3 and costs[1] > 3 * costs[best]
 
 
 # %% Answer
-# Four times the cells, four times the steps: 16 times. Implicit and exponential methods, whose steps are free, pay four
-# times and a little: [PDEs](../guides/pdes.md).
+# Four times the cells, four times the steps: 16 times. For implicit and exponential methods, without a step limit, the
+# factor is slightly more than four: [PDEs](../guides/pdes.md).
 def until(side):
     count = round(0.01 / (0.25 / side**2))
     shape = jax.ShapeDtypeStruct((side, side), jnp.float32)

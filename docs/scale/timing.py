@@ -1,4 +1,4 @@
-"""What the chapters share: what a call takes beside what it should, and reports unprinted."""
+"""Shared by the chapters: measured and predicted times, and reports without their table."""
 
 import contextlib
 import io
@@ -11,7 +11,7 @@ from sciml import inspect
 
 
 def seconds(fn, *args):
-    """The shortest of some calls: what others do on this machine only makes calls longer."""
+    """The shortest of several calls, because other processes only make calls longer."""
     jax.block_until_ready(fn(*args))  # compiles
     shortest, begin = math.inf, time.perf_counter()
     while time.perf_counter() < begin + 0.2 or shortest == math.inf:
@@ -22,7 +22,7 @@ def seconds(fn, *args):
 
 
 def beside(what, predicted, measured):
-    """Prints a prediction beside what was measured, and the factor between them."""
+    """Prints the predicted and the measured time, and the factor between them."""
     factor = max(predicted / measured, measured / predicted)
     print(
         f"{what}: predicted {duration(predicted)}, measured {duration(measured)}, factor {factor:.1f}"
@@ -30,7 +30,7 @@ def beside(what, predicted, measured):
 
 
 def duration(t):
-    """A time in the unit in which one reads it."""
+    """A time in a readable unit."""
     units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
     size, unit = next((row for row in units if t >= row[0]), units[-1])
     return f"{t / size:.3g} {unit}"

@@ -160,8 +160,8 @@ for g in (2.0, 1.5, 1.25):
 # JAX array.
 
 # %% Answer
-# Three: the first, that of another shape, that of another dtype. NumPy's array has the shape and the dtype of the
-# first. The Python number is static, and 1 equals 1.0, so it takes the program of that.
+# Three: the first, one for the other shape, one for the other dtype. The NumPy array has the shape and dtype of the
+# first. The Python number is static, and 1 equals 1.0, so it uses the same program.
 euler = inspect.retraces(lambda y, dt: y - dt * y)
 euler(jnp.ones(3), 1.0)
 euler(jnp.ones(4), 1.0)
@@ -195,7 +195,7 @@ assert 1.1 < best < 1.5 and abs(min(counted) / min(total) - 1) < 0.1
 # How many equations does `unrolled` have for 30 steps? Read them off two short ones.
 
 # %% Answer
-# As many for each step: a line through two points.
+# The number per step is constant: a line through two points.
 of = {
     n: len(jax.make_jaxpr(lambda y, n=n: unrolled(y, n))(jnp.ones(3)).jaxpr.eqns)
     for n in (1, 2, 30)
