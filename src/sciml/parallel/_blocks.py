@@ -45,9 +45,9 @@ def check_block(block: Any, *, where: str) -> int:
 def default_block(n: int, platform: str) -> int:
     """Returns the block size of a sweep over `n` members.
 
-    It depends on the number of members and the platform alone, so that the number of devices does
-    not show in the results. About eight blocks keep up to eight devices busy; a CPU core is fastest
-    with some hundreds of members at a time and an accelerator needs thousands to fill it.
+    It depends only on the number of members and the platform, so that the number of devices does not affect the
+    results. About eight blocks keep up to eight devices busy; a CPU core is fastest with some hundreds of members at a
+    time and an accelerator needs thousands to fill it.
     """
     table = choices().batching
     low, high = table.cpu_block if platform == "cpu" else table.accelerator_block
@@ -78,7 +78,7 @@ def run_blocks(
     every output is split over the axis.
 
     Args:
-        member: What to run; returns a PyTree of arrays.
+        member: The function to run; returns a PyTree of arrays.
         params: Arrays with a leading axis of `n`.
         shared: A PyTree of arrays, the same for all members.
         n: The number of members.

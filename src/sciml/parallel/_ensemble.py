@@ -44,12 +44,11 @@ def ensemble(
     block, the results are gathered on every device and the copies are cut off.
 
     Args:
-        fn: What to run: `fn(one_members_params)`, or `fn(one_members_params, shared)` where `shared`
-            is given. May return any PyTree; what is not an array or a number in it (functions,
-            strings) is returned as it is.
+        fn: The function to run: `fn(one_members_params)`, or `fn(one_members_params, shared)` where `shared` is given.
+            May return any PyTree; what is not an array or a number in it (functions, strings) is returned as it is.
         params: The members: a PyTree of arrays with a leading axis of length `n`, or a `ParameterGrid`.
             Random keys, typed or raw, are arrays too.
-        shared: What all members have in common, a PyTree.
+        shared: Values that all members share, a PyTree.
         mesh: The devices, from `sciml.parallel.mesh`; the mesh set by `jax.set_mesh`, or else all
             devices by default. Only its axis "member" is used; `fn` may use the others.
         block: How many members run side by side. By default `n` over the number of devices, rounded up:
@@ -64,7 +63,7 @@ def ensemble(
             it returned none, by NaN and infinite numbers, as in `sweep`. Under a transformation look at these yourself.
 
     Returns:
-        What `fn` returns, every array with a leading axis of length `n`.
+        The results of `fn`, every array with a leading axis of length `n`.
 
     Raises:
         ValueError: If `params` is empty or its leaves' leading axes differ, if `block` is not

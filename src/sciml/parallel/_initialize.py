@@ -11,18 +11,18 @@ def initialize(
     process_id: int | None = None,
     **options: Any,
 ) -> None:
-    """Joins this process to the others of the same job, so that `jax.devices()` are those of all of them.
+    """Joins this process to the others of the same job, so that `jax.devices()` returns the devices of all of them.
 
     For members that are too large for one process: a `Domain` may then span all devices. Members that
     do not talk to each other need none of this; give every process its own part of them, because a
     process that dies takes those joined to it along.
 
-    Call it before anything that touches a device. It does nothing where the process is joined already,
-    where `num_processes` is 1, and where nothing is given and JAX finds no job: so the same script
-    runs alone and under SLURM or Open MPI, whose variables JAX reads.
+    Call it before anything that touches a device. It does nothing if the process has already joined, if `num_processes`
+    is 1, or if nothing is given and JAX finds no job: so the same script runs as a single process and under SLURM or
+    Open MPI, whose variables JAX reads.
 
     Args:
-        coordinator_address: Where process 0 listens, such as `"node0:1234"`.
+        coordinator_address: The address of process 0, such as `"node0:1234"`.
         num_processes: The number of processes.
         process_id: The number of this one, from 0.
         options: Further arguments of `jax.distributed.initialize`, such as `local_device_ids` and

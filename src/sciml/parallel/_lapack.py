@@ -1,9 +1,9 @@
 """Programs that must not run side by side on CPU devices of one process.
 
 All CPU devices of a process share one pool of threads. In jaxlib before 0.12, a batched call of LAPACK that is large
-enough cuts its batch into tasks for this pool and waits for them, on a thread of the pool itself. Where as many calls
-wait as the pool has threads, no thread is left for the tasks, and all wait for ever. One program at a time leaves
-little idle, since these calls use all threads.
+enough cuts its batch into tasks for this pool and waits for them, on a thread of the pool itself. If the number of
+waiting calls equals the number of threads in the pool, no thread is left for the tasks, and all wait forever. One
+program at a time leaves little idle, since these calls use all threads.
 """
 
 import math
@@ -27,7 +27,7 @@ def must_run_alone(program: Callable[[], str], platform: str) -> bool:
 
     Args:
         program: Returns its StableHLO.
-        platform: What it runs on, such as "cpu".
+        platform: The platform, such as "cpu".
     """
     if platform != "cpu" or jax_version() >= (0, 12):
         return False

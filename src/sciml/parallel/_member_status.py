@@ -14,11 +14,11 @@ def status_of(returned: PyTree, kept: PyTree) -> Int[Array, ""]:
     """Returns a member's `Status` as an int32 code.
 
     A solution carries its status, one that an event has ended being successful, and its arrays may rightly hold
-    infinities beyond its end. What carries none is checked for numbers that are not finite.
+    infinities beyond its end. A result without a status is checked for numbers that are not finite.
 
     Args:
-        returned: What the member's function returned.
-        kept: What is kept of it.
+        returned: The result of the member's function.
+        kept: The stored part of it.
     """
     code = jnp.asarray(Status.successful, jnp.int32)
     for solution in _solutions(returned):
@@ -47,7 +47,7 @@ def work_of(returned: PyTree) -> Int[Array, "2"] | None:
     """Returns a member's own steps and those executed on its lane, or None where no solution says.
 
     Args:
-        returned: What the member's function returned.
+        returned: The result of the member's function.
     """
     counts = [_steps(solution) for solution in _solutions(returned)]
     known = [x for x in counts if x is not None]

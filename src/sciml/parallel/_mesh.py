@@ -30,7 +30,7 @@ def mesh(*, member: int = -1, devices: Sequence[Any] | np.ndarray | None = None,
 
     Raises:
         ValueError: If the sizes do not use all the devices, if more than one is -1, or if there is no device.
-        TypeError: If a size is not an integer, or something in `devices` is no device.
+        TypeError: If a size is not an integer, or something in `devices` is not a device.
 
     Example:
         ```python

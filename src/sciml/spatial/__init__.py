@@ -1,7 +1,7 @@
 r"""Space: grids, boundary conditions and operators on fields.
 
-A field is a plain array whose last axes are those of the grid; the geometry lives in a `Grid`, and what happens at its
-sides in `Boundaries`.
+A field is a plain array whose last axes are the axes of the grid; the geometry is in a `Grid`, and the conditions at
+its sides in `Boundaries`.
 
 Grids
     `Grid`; `OrthogonalGrid` of faces such as `clustered_faces` and `stretched_faces`, in Cartesian, `Polar`,

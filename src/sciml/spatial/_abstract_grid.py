@@ -1,4 +1,4 @@
-"""What every grid of cells says of itself."""
+"""The interface of every grid of cells."""
 
 import abc
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ LOCATIONS = {"center": (0.5, 0), "node": (0.0, 1), "inner": (1.0, -1), "lower": 
 class AbstractGrid(eqx.Module):
     """A grid of cells: `Grid`, whose cells are all alike, or `OrthogonalGrid`, whose cells differ.
 
-    A field is a plain array whose *last* axes are those of the grid. The grid holds no arrays: it is static and
+    A field is a plain array whose *last* axes are the axes of the grid. The grid holds no arrays: it is static and
     hashable.
 
     Attributes:
@@ -79,7 +79,7 @@ class AbstractGrid(eqx.Module):
 
         Args:
             u: The field, with the grid's axes last.
-            at: Where its unknowns are.
+            at: The positions of its unknowns.
 
         Raises:
             ValueError: If the field does not have the grid's shape.

@@ -22,9 +22,9 @@ class Boundaries(eqx.Module):
     r"""The conditions at all sides of a grid.
 
     `pad` surrounds a field with ghost cells, axis by axis, so that those in the corners are right as well. At a wall
-    the ghost values are those of the polynomial that satisfies the condition and runs through the nearest unknowns.
-    With `accuracy=2` and unknowns at centres these are the reflections $2 g - u_0$ and $u_0 + h s$, which keep
-    second differences symmetric; an operator of higher order asks for more.
+    the ghost values belong to the polynomial that satisfies the condition and runs through the nearest unknowns. With
+    `accuracy=2` and unknowns at centres these are the reflections $2 g - u_0$ and $u_0 + h s$, which keep second
+    differences symmetric; an operator of higher order asks for more.
 
     Wherever operators take a boundary, they also take the `conditions` of this class, or any object with methods
     `pad` and `extend` of these signatures, such as one that fetches ghost cells from other devices.
@@ -32,21 +32,22 @@ class Boundaries(eqx.Module):
     Attributes:
         grid: The grid.
         sides: A pair of conditions for each axis, lower and upper.
-        location: Where the unknowns are along each axis, see `Grid`.
-        body: Cells that are no part of the field, with the condition on their surface; None where there are none.
+        location: The positions of the unknowns along each axis, see `Grid`.
+        body: Cells that are not part of the field, with the condition on their surface; None without a body.
 
     Args:
         grid: The grid.
         conditions: One condition for all sides; or by name, `{"x": Periodic(), "y-": Dirichlet(1.0), "y+": Neumann()}`.
             The axis $r = 0$ of an `OrthogonalGrid` takes none, a full circle of angles is `Periodic` by itself.
-        at: Where the unknowns are, `"center"` or `"node"`, or one for each axis. An unknown at a node on the wall is
-            left out where `Dirichlet` gives its value, and `location` then says `"inner"`, `"lower"` or `"upper"`.
+        at: The positions of the unknowns, `"center"` or `"node"`, or one for each axis. An unknown at a node on the
+            wall is left out where `Dirichlet` gives its value, and `location` then says `"inner"`, `"lower"` or
+            `"upper"`.
         body: An `Immersed`, for unknowns at centres.
 
     Raises:
         ValueError: If a side has no condition, or two, or if one end of an axis is periodic and the other is not; if a
             body, or a grid that is not Cartesian, has unknowns at nodes, or a body another shape than the grid.
-        TypeError: If a condition is none, or one of your own on a grid whose cells differ.
+        TypeError: If a condition is not a condition, or is a custom one on a non-uniform grid.
 
     Example:
         ```python
@@ -84,7 +85,7 @@ class Boundaries(eqx.Module):
 
     @property
     def periodic(self) -> tuple[bool, ...]:
-        """Which axes are periodic."""
+        """The periodic axes."""
         return tuple(isinstance(pair[0], Periodic) for pair in self.sides)
 
     @property
@@ -103,7 +104,7 @@ class Boundaries(eqx.Module):
         return first, 1.0 - first - extra
 
     def homogeneous(self) -> "Boundaries":
-        """Returns the conditions with all values zero, those of the linear part of an operator."""
+        """Returns the conditions with all values zero, for the linear part of an operator."""
         linear = eqx.tree_at(lambda b: b.sides, self, tuple((a.homogeneous(), b.homogeneous()) for a, b in self.sides))
         if self.body is None:
             return linear
@@ -240,7 +241,7 @@ def as_boundary(grid: AbstractGrid, boundary: Any, at: Location = "center") -> A
     """Returns what an operator was given for its boundary as an object with `pad`.
 
     Raises:
-        ValueError: If it is that of another grid.
+        ValueError: If it belongs to another grid.
     """
     if isinstance(boundary, Boundaries) and boundary.grid != grid:
         raise ValueError(f"`boundary` belongs to the grid {boundary.grid}, but the operator to {grid}.")
@@ -290,13 +291,13 @@ def pairs_of_sides(
     Args:
         grid: The grid.
         conditions: One for all sides, or by name.
-        kind: What one must be that is not periodic.
-        known_kinds: What there is, for the error.
-        at_axis: What stands for a side where the grid begins at the axis r = 0, which is none.
+        kind: The required type of a condition that is not periodic.
+        known_kinds: The known conditions, for the error.
+        at_axis: The placeholder for a side if the grid begins at the axis r = 0, which is not a side.
 
     Raises:
         ValueError: If a side has none, or two, or if one end of an axis is periodic and the other is not.
-        TypeError: If one is none of these.
+        TypeError: If one is not one of these.
     """
     if isinstance(grid, OrthogonalGrid):
         conditions = _of_curved(grid, conditions, at_axis)

@@ -9,8 +9,8 @@ from jaxtyping import Array, Inexact
 class Chebyshev(eqx.Module):
     r"""A field on an interval as a polynomial through the Chebyshev points, $x_j = m - r \cos(\pi j / N)$.
 
-    The $N + 1$ points include both ends and lie closer towards them. Derivatives and integrals are those of the
-    polynomial, so that their error falls faster than any power of $N$ for a smooth field.
+    The $N + 1$ points include both ends and lie closer towards them. Derivatives and integrals are exact for the
+    polynomial, so that their error decreases faster than any power of $N$ for a smooth field.
 
     Attributes:
         n: $N$, one less than the number of points.
@@ -75,8 +75,8 @@ class Chebyshev(eqx.Module):
 
         Args:
             u: Values at the points along `axis`.
-            axis: Which axis of the array.
-            derivative: Which derivative.
+            axis: The axis of the array.
+            derivative: The order of the derivative.
 
         Raises:
             ValueError: If the array does not have `n + 1` values along `axis`.
@@ -92,7 +92,7 @@ class Chebyshev(eqx.Module):
 
         Args:
             u: Values at the points along `axis`.
-            axis: Which axis of the array.
+            axis: The axis of the array.
 
         Raises:
             ValueError: If the array does not have `n + 1` values along `axis`.

@@ -1,4 +1,4 @@
-"""What holds at one side of the box, and the ghost values that follow from it."""
+"""The condition at one side of the box, and the ghost values that follow from it."""
 
 import abc
 import inspect
@@ -50,7 +50,7 @@ def evaluated(value: Any, t: RealScalarLike | None, args: Args) -> Any:
 
 
 class Periodic(eqx.Module):
-    """What leaves through one end of an axis enters through the other.
+    """The outflow through one end of an axis enters through the other.
 
     Example:
         ```python
@@ -319,4 +319,4 @@ class Extrapolate(AbstractWall):
 
 
 Condition: TypeAlias = Periodic | AbstractWall
-"""What may hold at a side."""
+"""A condition at a side."""

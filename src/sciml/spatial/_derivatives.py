@@ -41,7 +41,7 @@ class Derivative(AbstractStencil):
         grid: The grid.
         boundary: `Boundaries`, or the conditions to make them of, or an object with their methods.
         axis: Along which axis, by name.
-        derivative: Which derivative.
+        derivative: The order of the derivative.
         order: The order of accuracy.
 
     Raises:
@@ -118,11 +118,11 @@ class Derivative(AbstractStencil):
 class Gradient(AbstractStencil):
     r"""The gradient $\nabla u$ at the places of the unknowns, by central differences.
 
-    A field of shape `(..., *grid)` becomes one of shape `(..., ndim, *grid)`: the axis of vectors comes just before
-    those of the grid, and the gradient of a vector field `[i]` is its Jacobian `[i, j]`.
+    A field of shape `(..., *grid)` becomes one of shape `(..., ndim, *grid)`: the axis of vectors comes just before the
+    axes of the grid, and the gradient of a vector field `[i]` is its Jacobian `[i, j]`.
 
     On an `OrthogonalGrid`, of order 2, the components are those along its axes, slopes by length: along the angle
-    $\tfrac1r \partial_\theta u$. There a component of a vector is no number that is differentiated by itself.
+    $\tfrac1r \partial_\theta u$. There the components of a vector cannot be differentiated separately.
 
     Attributes:
         grid: The grid.
@@ -194,7 +194,7 @@ def _first(operator: Any) -> list[np.ndarray]:
 
 
 class _Vector(eqx.Module):
-    """What divergence and curl share: a field of vectors whose components may have conditions of their own."""
+    """The common part of divergence and curl: a vector field whose components may have different conditions."""
 
     grid: AbstractGrid
     boundaries: tuple[Any, ...]
@@ -213,7 +213,7 @@ class _Vector(eqx.Module):
         if not all(map(_flux_form.alike, self.boundaries)):
             accuracy = 2  # the mean with a mirror image is the value at the wall
         padded = [b.pad(u, width, accuracy=accuracy, t=t, args=args) for b, u in zip(self.boundaries, parts)]
-        # a barrier for each: one of all has no transpose by one component alone
+        # a barrier for each: one for all has no transpose with respect to a single component
         return [jax.lax.optimization_barrier(u) for u in padded]
 
     def difference(self, padded: Array, axis: int) -> Array:
@@ -242,7 +242,7 @@ class Divergence(eqx.Module):
 
     Args:
         grid: The grid.
-        boundary: The conditions at the sides, for all components, or a sequence with those of each.
+        boundary: The conditions at the sides, for all components, or a sequence with the conditions of each.
         order: The order of accuracy: 2, 4, 6 or 8, kept up to the walls.
 
     Raises:
@@ -282,7 +282,7 @@ class Curl(eqx.Module):
 
     Args:
         grid: The grid, of two or three dimensions.
-        boundary: The conditions at the sides, for all components, or a sequence with those of each.
+        boundary: The conditions at the sides, for all components, or a sequence with the conditions of each.
         order: The order of accuracy: 2, 4, 6 or 8, kept up to the walls.
 
     Raises:

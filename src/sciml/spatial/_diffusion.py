@@ -181,8 +181,8 @@ class VariableLaplacian(eqx.Module):
             return self._through_faces(u, t, args)
         width, ndim = self.radius, self.grid.ndim
         k = self.coefficient.astype(jnp.finfo(u.dtype).dtype)
-        # Behind a barrier ghost cells are computed once, see `_stencil`; one barrier of both has no transpose by the
-        # field alone.
+        # Behind a barrier ghost cells are computed once, see `_stencil`; one barrier for both has no transpose with
+        # respect to the field only.
         padded = jax.lax.optimization_barrier(self.boundary.pad(u, width, accuracy=self.accuracy, t=t, args=args))
         if k.ndim:
             k = jnp.broadcast_to(k, u.shape[-ndim:])

@@ -20,19 +20,16 @@ class Grid(AbstractGrid):
     The box $[l, u]$ is divided into `shape` cells of the sizes $h_i = (u_i - l_i) / n_i$. Unknowns are at one of
     these locations along every axis:
 
-    | location | points | number |
-    |---|---|---|
-    | `"center"` | $l + (i + \tfrac12) h$, centres of cells | $n$ |
-    | `"node"` | $l + i h$ with both ends | $n + 1$ |
-    | `"inner"` | $l + i h$ without the ends | $n - 1$ |
-    | `"lower"` | $l + i h$ with the lower end alone; the nodes of a periodic axis | $n$ |
-    | `"upper"` | $l + i h$ with the upper end alone | $n$ |
+    | location | points | number | |---|---|---| | `"center"` | $l + (i + \tfrac12) h$, centres of cells | $n$ | |
+    `"node"` | $l + i h$ with both ends | $n + 1$ | | `"inner"` | $l + i h$ without the ends | $n - 1$ | | `"lower"` |
+    $l + i h$ with only the lower end; the nodes of a periodic axis | $n$ | | `"upper"` | $l + i h$ with only the upper
+    end | $n$ |
 
     A location for each axis makes staggered grids: `("node", "center")` is where the faces across `x` are.
 
-    A field is a plain array whose *last* axes are those of the grid. Components and members come in front of
-    them, so that stacked fields and `jax.vmap` need nothing further, and the last axis, along which memory is
-    contiguous, stays one of space.
+    A field is a plain array whose *last* axes are the axes of the grid. Components and members come in front of them,
+    so that stacked fields and `jax.vmap` need nothing further, and the last axis, along which memory is contiguous,
+    stays one of space.
 
     The grid holds no arrays: it is static and hashable.
 

@@ -168,7 +168,8 @@ class ImplicitDiffusion(eqx.Module):
         if self.separable:
             scales = [shift * d] * self.laplacian.grid.ndim
             moves = eigenvalues(self._axes, scales, not jnp.iscomplexobj(right))
-            # What is added to r, not y as a whole, passes through the transforms: they would make the mean drift.
+            # Only the increment over r, not the whole of y, passes through the transforms: they would make the mean
+            # drift.
             modes = to_coefficients(self._axes, right)
             gain = (moves / (1 - moves)).astype(modes.dtype).reshape((1,) * (right.ndim - moves.ndim) + moves.shape)
             return right + from_coefficients(self._axes, gain * modes, right)
@@ -195,7 +196,7 @@ def of_component(laplacian: Laplacian, number: int) -> Laplacian:
 
 
 def _at_sides(fn: Any, laplacian: Laplacian, keep: bool = True) -> Any:
-    """A function of the values at sides; those of a body stay, or become None."""
+    """A function of the values at sides; the values of a body stay, or become None."""
 
     def visit(path: Any, x: Any) -> Any:
         if any(getattr(key, "name", None) == "body" for key in path):
@@ -206,7 +207,7 @@ def _at_sides(fn: Any, laplacian: Laplacian, keep: bool = True) -> Any:
 
 
 def _of_components(x: Any, ndim: int) -> bool:
-    """Whether values of a condition differ between components: they have an axis in front of those of the side."""
+    """Whether values of a condition differ between components: they have an axis before the axes of the side."""
     return eqx.is_array(x) and x.ndim > ndim - 1
 
 
@@ -256,8 +257,9 @@ def _iterate(operator: Any, near: EllipticOperator, shift: Array, right: Array, 
     small = _small(right.dtype)
     solver = FromZero(lx.BiCGStab(rtol=small, atol=small * 1e-6, max_steps=200))
     found = lx.linear_solve(matrix, right, solver, options=options, throw=False)
-    # The method keeps its residual by a recurrence, which drifts away from that of the solution by rounding; and where
-    # it has found the solution to rounding it may break down, which is no failure. So the residual itself decides.
+    # The method keeps its residual by a recurrence, which drifts away from the residual of the solution by rounding;
+    # and when it has found the solution to rounding it may break down, which is not a failure. So the residual itself
+    # decides.
     residual, b = jax.lax.stop_gradient((right - matrix.mv(found.value), right))
     limit = jnp.maximum(10 * small, rounding) * jnp.linalg.norm(b)
     return jnp.where(jnp.linalg.norm(residual) <= limit, found.value, jnp.nan)
@@ -266,7 +268,7 @@ def _iterate(operator: Any, near: EllipticOperator, shift: Array, right: Array, 
 def _rounding(laplacian: Laplacian, d: Array, shift: Array) -> Array:
     r"""Returns the residual that rounding leaves of $(1 - \tau A) y = r$, over the norm of $r$.
 
-    That is the precision times the norm of $1 - \tau A$, since $y$ is no larger than $r$. By Gershgorin's theorem
+    That is the precision times the norm of $1 - \tau A$, since $y$ is not larger than $r$. By Gershgorin's theorem
     $\|A\|$ is at most $4 \max |D| \sum_i h_i^{-2}$ for order two; twice that stands for higher orders and tensors.
     """
     largest = jnp.max(jnp.abs(jax.lax.stop_gradient(shift * d)))
@@ -278,5 +280,5 @@ def _rounding(laplacian: Laplacian, d: Array, shift: Array) -> Array:
 
 
 def _small(dtype: Any) -> float:
-    """How small a residual must become, over that of the right-hand side."""
+    """The required size of a residual, relative to the right-hand side."""
     return 1e-11 if jnp.finfo(dtype).bits == 64 else 1e-6

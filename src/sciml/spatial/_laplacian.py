@@ -29,10 +29,10 @@ from .geometry._flux_form import alike, diffused
 class Laplacian(AbstractStencil):
     r"""The Laplacian $\nabla^2 u$ by central differences.
 
-    With `order=2` it is symmetric also at walls (its ghost cells reflect), so that it conserves the integral of `u`
-    where no flux passes, and a transform diagonalises it; the error *of a solution* is of second order then, that of
-    $\nabla^2 u$ itself is not in the cells at a wall. Higher orders are kept up to the walls, and the operator is not
-    symmetric there; its eigenvalues have no positive real part.
+    With `order=2` it is also symmetric at walls (its ghost cells reflect), so that it conserves the integral of `u`
+    without flux through the sides, and a transform diagonalises it. The error *of a solution* then has second order,
+    but the error of $\nabla^2 u$ itself does not in the cells at a wall. Higher orders are kept up to the walls, and
+    the operator is not symmetric there; its eigenvalues have no positive real part.
 
     On an `OrthogonalGrid`, and around a body, `order=2` is what flows through the faces of a cell over its volume.
 
@@ -89,7 +89,7 @@ class Laplacian(AbstractStencil):
     def spectral_radius(self) -> float | Array:
         """The largest modulus of an eigenvalue; 2 over it is the limit of explicit Euler for the heat equation.
 
-        Where cells differ, and around a body, it is a bound, an array where the body is traced.
+        On a non-uniform grid, and around a body, it is a bound, an array if the body is traced.
         """
         if not alike(self.boundary):
             return largest_rate(self.boundary)
@@ -141,8 +141,8 @@ class Biharmonic(eqx.Module):
 
     Between walls the inner Laplacian is of an order two higher than asked for: the outer one divides its error, which
     is not smooth next to a wall, by the spacing squared. So $\nabla^4 u$ keeps its order up to the walls. Of order 2 it
-    is the square of the symmetric Laplacian, and it is its *solutions* that are of second order. Order 8 is for
-    periodic axes alone, since between walls rounding hides it.
+    is the square of the symmetric Laplacian, and it is its *solutions* that are of second order. Order 8 requires
+    periodic axes, because between walls rounding hides it.
 
     Attributes:
         inner: The Laplacian of $u$.
@@ -151,7 +151,7 @@ class Biharmonic(eqx.Module):
     Args:
         grid: The grid.
         boundary: The conditions of $u$.
-        laplacian: The conditions of $\nabla^2 u$; None for those of `u` with their values zero.
+        laplacian: The conditions of $\nabla^2 u$; None for the conditions of `u` with zero values.
         order: The order of accuracy: 2, 4 or 6, or 8 where all axes are periodic.
 
     Raises:

@@ -40,7 +40,7 @@ class WhiteNoise(AbstractFieldNoise):
 
     Args:
         grid: The grid.
-        at: Where the unknowns are, see `Grid`.
+        at: The positions of the unknowns, see `Grid`.
 
     Example:
         ```python
@@ -88,7 +88,7 @@ class AbstractSpectrum(eqx.Module):
 
     @abc.abstractmethod
     def density(self, k: Float[Array, "..."], ndim: int) -> Float[Array, "..."]:
-        """Returns $S(|k|)$ at wavenumbers, in radians over length, in so many dimensions."""
+        """Returns $S(|k|)$ at wavenumbers, in radians over length, in a number of dimensions."""
 
 
 class GaussianSpectrum(AbstractSpectrum):
@@ -126,7 +126,7 @@ class MaternSpectrum(AbstractSpectrum):
     S(k) = \sigma^2 \frac{2^d \pi^{d/2} \Gamma(\nu + d/2) (2 \nu)^\nu}{\Gamma(\nu) \, \ell^{2 \nu}}
     \Big(\frac{2 \nu}{\ell^2} + k^2\Big)^{-\nu - d/2}$$
 
-    With $\nu = 1/2$ it is $\sigma^2 e^{-r / \ell}$; for large $\nu$ it becomes that of a `GaussianSpectrum`.
+    With $\nu = 1/2$ it is $\sigma^2 e^{-r / \ell}$; for large $\nu$ it approaches a `GaussianSpectrum`.
 
     Attributes:
         length: $\ell$, the correlation length.
@@ -134,7 +134,7 @@ class MaternSpectrum(AbstractSpectrum):
         variance: $\sigma^2$, of the noise at a point in a unit of time.
 
     Raises:
-        ValueError: If the smoothness is no positive number.
+        ValueError: If the smoothness is not a positive number.
 
     Source:
         C. E. Rasmussen, C. K. I. Williams, Gaussian Processes for Machine Learning, MIT Press (2006), (4.14), (4.15).
@@ -201,8 +201,8 @@ class ColouredNoise(AbstractFieldNoise):
 
     over the Fourier, sine or cosine modes $e_k$ that the conditions at the sides have, with as many independent
     Brownian motions $\beta_k$. Increments are made by two transforms of white noise. On a periodic axis the covariance
-    is that of the spectrum, summed over the periods: a box should be several times as long as the correlation. Between
-    walls it is that with its mirror images.
+    is the covariance of the spectrum, summed over the periods: a box should be several times as long as the
+    correlation. Between walls it is that with its mirror images.
 
     Attributes:
         spectral: The modes.
@@ -216,7 +216,7 @@ class ColouredNoise(AbstractFieldNoise):
         boundary: The conditions at the sides, which have such modes: by default all are `Periodic`. See `Spectral`.
 
     Raises:
-        TypeError: If the spectrum is no function.
+        TypeError: If the spectrum is not a function.
         ValueError: If the sides have no modes, or the unknowns between two `Neumann` sides are at nodes.
 
     Example:

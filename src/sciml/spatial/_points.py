@@ -103,7 +103,7 @@ class Points(eqx.Module):
 
         Args:
             values: One number for each place, of shape `(points,)`, or a scalar for one.
-            first: Where the part begins: the number of a cell along each axis.
+            first: The start of the part: the index of a cell along each axis.
             shape: The shape of the part.
         """
         indices, weights = self._corners(jnp.finfo(values.dtype).dtype)

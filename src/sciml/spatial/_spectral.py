@@ -19,8 +19,8 @@ from .geometry._flux_form import alike
 
 # The amplitudes of sines and cosines in a field, at centres and at nodes.
 #
-# The amplitudes are those of the modes themselves: `sine` returns $b_k$ with $u = \sum_k b_k \sin(k \pi x / L)$,
-# $k = 1, 2, \dots$, and `cosine` returns $a_k$ with $u = \sum_k a_k \cos(k \pi x / L)$, $k = 0, 1, \dots$.
+# The amplitudes belong to the modes themselves: `sine` returns $b_k$ with $u = \sum_k b_k \sin(k \pi x / L)$, $k = 1,
+# 2, \dots$, and `cosine` returns $a_k$ with $u = \sum_k a_k \cos(k \pi x / L)$, $k = 0, 1, \dots$.
 def complex_dtype(dtype: Any) -> Any:
     """Returns the complex dtype of a floating dtype's precision."""
     return jnp.complex128 if jnp.finfo(dtype).bits == 64 else jnp.complex64
@@ -85,7 +85,7 @@ class Spectral(eqx.Module):
     Attributes:
         grid: The grid.
         bases: The basis along each axis: `"fourier"`, `"sine"` or `"cosine"`.
-        location: Where the unknowns are along each axis, see `Grid`.
+        location: The positions of the unknowns along each axis, see `Grid`.
         field: `"real"` or `"complex"`. Half of the Fourier modes of a real field suffice.
 
     Args:
@@ -257,7 +257,7 @@ class Spectral(eqx.Module):
         Args:
             u: The field, with the grid's axes last.
             axis: Along which axis, by name.
-            derivative: Which derivative.
+            derivative: The order of the derivative.
 
         Raises:
             ValueError: If the field has the wrong shape; or if an odd derivative between walls is wanted of unknowns at

@@ -1,7 +1,7 @@
 """Reads of shifted fields, and what every operator made of them can say about itself.
 
 On the CPU, XLA computes ghost cells again for every read that it fuses them into. So a field is padded behind an
-`optimization_barrier`, and all reads, that of the centre too, come from the padded array.
+`optimization_barrier`, and all reads, including the centre, come from the padded array.
 """
 
 import abc
@@ -24,7 +24,7 @@ from .geometry._flux_form import alike
 ORDERS = (2, 4, 6, 8)
 
 _SAMPLE = 40
-"""At most so many unknowns along an axis are looked at for eigenvalues; the largest hardly depends on more."""
+"""The maximum number of unknowns along an axis for the eigenvalues; the largest hardly depends on more."""
 
 
 def check_boundary(boundary: Any, width: int, accuracy: int, name: str = "", order: int | None = None) -> None:
@@ -147,7 +147,7 @@ class AbstractStencil(eqx.Module):
         return jax.lax.optimization_barrier(self.boundary.pad(u, self.radius, accuracy=self.accuracy, t=t, args=args))
 
     def inside(self, padded: Inexact[Array, "..."]) -> Array:
-        """Returns a padded field without its ghost cells; cheaper beside `on` than the field itself."""
+        """Returns a padded field without its ghost cells, which is cheaper together with `on` than the field itself."""
         return read(padded, self.grid.ndim, self.radius)
 
     def __call__(self, u: Inexact[Array, "..."], *, t: RealScalarLike | None = None, args: Args = None) -> Array:
@@ -175,7 +175,7 @@ def box(ndim: int, radius: int) -> tuple[tuple[int, ...], ...]:
 def spectral_radius_along(boundary: Any, axis: int, weights: np.ndarray, accuracy: int) -> float:
     """Returns the largest modulus of an eigenvalue of a difference along one axis, for unit spacing.
 
-    Near walls it is that of the matrix with the conditions in place; a condition whose weights depend on its
+    Near walls it is the spectrum of the matrix with the conditions in place; a condition whose weights depend on its
     coefficients counts as the larger of Dirichlet and Neumann.
     """
     phase = np.linspace(0, np.pi, 257)

@@ -92,7 +92,7 @@ class Upwind(eqx.Module):
     def spectrum(self, velocity: Array) -> Array:
         r"""Returns eigenvalues of $u \mapsto -v \cdot \nabla u$, away from walls, with the fastest flow everywhere.
 
-        They are those of waves that run straight with the flow, of lengths from two cells to infinitely many.
+        They belong to waves that run straight with the flow, of lengths from two cells to infinitely many.
 
         Args:
             velocity: Of shape `(ndim,)` or `(ndim, *grid)`.

@@ -12,9 +12,9 @@ def difference(points: tuple[float, ...], derivative: int, at: float = 0.0) -> n
     """Returns the weights that give a derivative at a place of the polynomial through values at points.
 
     Args:
-        points: Where the values are, in units of the spacing.
-        derivative: Which derivative; 0 interpolates.
-        at: Where it is wanted.
+        points: The positions of the values, in units of the spacing.
+        derivative: The order of the derivative; 0 interpolates.
+        at: The position of the result.
 
     Source:
         B. Fornberg, Math. Comp. 51:699, 1988; here by the Lagrange polynomials in rational arithmetic.

@@ -8,9 +8,9 @@ $$A \bar b = \bar x, \qquad \bar p = -\Big(\frac{\partial A(p)\, x}{\partial p}\
 by the implicit function theorem; no iteration is recorded.
 
 The iteration updates its residual by a recurrence, which drifts away from $b - A x$ by rounding: in float32 and with
-many cells by orders of magnitude. So the recurrence alone never decides that a solution is found. Where its residual
-is small enough, $b - A x$ is computed, for one more product with $A$; where this is still too large, the iteration
-starts again from it, as long as that at least halves its norm.
+many cells by orders of magnitude. So the recurrence by itself never decides that a solution is found. If its residual
+is small enough, $b - A x$ is computed, for one more product with $A$; if this is still too large, the iteration
+restarts from it, as long as that at least halves its norm.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from ..._types import RealScalarLike
 
 
 class LinearSolution(NamedTuple):
-    """What `Domain.cg` returns.
+    """The result of `Domain.cg`.
 
     Attributes:
         value: The solution; NaN where it was not found.
@@ -93,7 +93,7 @@ def cg(operator: Callable[[PyTree], PyTree], b: PyTree, options: CGOptions) -> L
 
 
 class _CGResiduals(eqx.Module):
-    """What the pullback needs; a loop around it may have promoted what was the same on all devices."""
+    """The inputs of the pullback; a loop around it may have promoted values that were the same on all devices."""
 
     consts: list[Any]
     x: PyTree
@@ -110,8 +110,8 @@ def _summed(cotangent: Array, axes: frozenset) -> Array:
 def _as_program(operator: Callable, b: PyTree, collective: tuple[str, ...]) -> tuple[Callable, list, PyTree]:
     """Returns the operator as a function of what it closes over and of a field; the rule may close over nothing.
 
-    What it closes over keeps its type. Where it is the same on all devices, its cotangent is then the
-    sum over them by JAX's own rules.
+    The values that it closes over keep their types. If it is the same on all devices, its cotangent is the sum over
+    them by JAX's own rules.
     """
     b = to_varying(b, vma_of(b) | frozenset(collective))
     closed, out = jax.make_jaxpr(operator, return_shape=True)(b)
@@ -128,13 +128,13 @@ def _as_program(operator: Callable, b: PyTree, collective: tuple[str, ...]) -> t
 
 
 class _CGStart(NamedTuple):
-    """Where the iteration starts, and starts again.
+    """The point at which the iteration starts, and restarts.
 
     Attributes:
         x: The solution so far.
         r: $b - A x$, computed from `x`.
         square: The square of the norm of `r`.
-        before: That of the start before.
+        before: The norm at the previous start.
         steps: The number of iterations so far.
         flat: Whether $A$ has no curvature along a direction, so that there is no step to take.
         met: Whether the residual by recurrence had become small enough before.
@@ -182,7 +182,7 @@ def _iterate(operator: Callable[[PyTree], PyTree], b: PyTree, options: CGOptions
     def step(now: _CGStep) -> _CGStep:
         image = operator(now.p)
         curvature = jnp.real(options.dot(now.p, image))
-        # without curvature there is no step: for a definite operator at the solution alone, else it is indefinite
+        # without curvature there is no step: for a definite operator only at the solution, otherwise it is indefinite
         flat = curvature == 0
         length = jnp.where(flat, 0, now.square / jnp.where(flat, 1, curvature))
         x, r = combine(now.x, length, now.p), combine(now.r, -length, image)
@@ -202,7 +202,7 @@ def _iterate(operator: Callable[[PyTree], PyTree], b: PyTree, options: CGOptions
     end = while_loop(again, run, start, collective=options.collective)
     flat, met = (x.astype(jnp.int32) for x in (end.flat, end.met))
     square, steps, flat, met = (_same(x, options.collective) for x in (end.square, end.steps, flat, met))
-    # `accept` is no excuse for an iteration that was stopped before it was done
+    # `accept` does not excuse an iteration that was stopped early
     good = (square <= limit) | ((met > 0) & (square <= accepted))
     unfinished = (steps >= options.max_steps) | (flat > 0)
     status = jnp.where(unfinished, int(Status.diverged), int(Status.stagnated))

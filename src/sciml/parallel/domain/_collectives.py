@@ -1,7 +1,7 @@
 """Sums and largest values over a field of which every device holds a part.
 
-Under the types of `jax.shard_map` an array that is the same on all devices is known to be, and counts
-once. Where `check_vma` is off nothing is known, and every array is taken for a part.
+Under the types of `jax.shard_map` an array that is the same on all devices is known to be, and counts once. If
+`check_vma` is off, nothing is known, and every array is treated as a part.
 """
 
 import functools as ft
@@ -17,7 +17,7 @@ Names = tuple[str, ...]
 
 
 def split_over(x: Array, names: Names) -> Names:
-    """Returns those of the mesh axes `names` over which the parts of `x` differ."""
+    """Returns the mesh axes among `names` over which the parts of `x` differ."""
     if not names:
         return ()
     if not vma_of(jax.lax.axis_index(names[0])):  # `check_vma` is off

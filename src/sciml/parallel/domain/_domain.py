@@ -144,7 +144,7 @@ def run_split(
     summed over the devices, inside `fn` as well as outside of it, because the devices compute one
     result between them.
 
-    Where the results lie is read from their types, for which `fn` is traced once before.
+    The layout of the results is read from their types, for which `fn` is traced once before.
     """
     ambient = jax.sharding.get_abstract_mesh()
     names = frozenset(mesh.axis_names) - frozenset(ambient.manual_axes)
@@ -246,13 +246,13 @@ def square(x: Array) -> Array:
 class Domain(eqx.Module):
     r"""A field split over devices: each holds a block and a few layers of its neighbours' cells.
 
-    What is written with a `Domain` runs on one device and on many. Called plainly, `pad` puts ghost cells
-    around the whole field, `sum` adds it up, `fftn` transforms it. Inside `run` the same calls are made on
-    every device with the block that it holds: `pad` asks the neighbouring devices for their outermost
-    layers, axis by axis, and applies the boundary conditions at the edges of the field alone; `sum`
-    adds up all blocks; `fftn` hands blocks round. Derivatives go through all of it.
+    Code written with a `Domain` runs on one device and on many. Called plainly, `pad` puts ghost cells around the whole
+    field, `sum` adds it up, `fftn` transforms it. Inside `run` the same calls are made on every device with the block
+    that it holds: `pad` gets the outermost layers of the neighbouring devices, axis by axis (halo exchange), and
+    applies the boundary conditions only at the edges of the field; `sum` adds up all blocks; `fftn` redistributes
+    blocks. Derivatives go through all of it.
 
-    A field's last dimensions are those of space; dimensions before them (components, times) are not split.
+    A field's last dimensions are the dimensions of space; dimensions before them (components, times) are not split.
 
     Attributes:
         boundary: The conditions at the edges of the field, or the `Sides` of a flow; None for a periodic field.
@@ -308,10 +308,9 @@ class Domain(eqx.Module):
                 law adds as `forces` must then take blocks of any size.
 
         Raises:
-            ValueError: If there is no dimension, their number is not that of `boundary`, or a mesh axis is named
-                twice or missing in the mesh; if `boundary` has a body, or on an `OrthogonalGrid` unknowns that are
-                not at centres, or angles around the axis $r = 0$ that are split; if there is no such `exchange`, or
-                not on such a grid.
+            ValueError: If there is no dimension, their number differs from `boundary`, or a mesh axis occurs twice or
+                is missing in the mesh; if `boundary` has a body, or on an `OrthogonalGrid` unknowns that are not at
+                centres, or split angles around the axis $r = 0$; if there is no such `exchange`, or not on such a grid.
         """
         if exchange not in ("stage", "step"):
             raise ValueError(f"`Domain(exchange=...)` must be 'stage' or 'step', but is {exchange!r}.")
@@ -348,7 +347,7 @@ class Domain(eqx.Module):
 
     @property
     def periodic(self) -> tuple[bool, ...]:
-        """Which dimensions of space are periodic."""
+        """The periodic dimensions of space."""
         return (True,) * len(self.axes) if self.boundary is None else self.boundary.periodic
 
     @property
@@ -378,15 +377,14 @@ class Domain(eqx.Module):
         devices, or is a field.
 
         Args:
-            fn: What to run: `fn(fields)`, or `fn(fields, shared)` where `shared` is given.
-            fields: A PyTree of fields, arrays whose last dimensions are those of space.
-            shared: What every device needs whole, a PyTree: parameters, a model.
-            out_specs: Where the results lie, as for `jax.shard_map`. By default results that differ
-                between devices are fields, and the others are the same everywhere. A spectrum needs it, see
-                `spectral_axes`.
+            fn: The function to run: `fn(fields)`, or `fn(fields, shared)` where `shared` is given.
+            fields: A PyTree of fields, arrays whose last dimensions are the dimensions of space.
+            shared: Values that every device needs whole, a PyTree: parameters, a model.
+            out_specs: The layout of the results, as for `jax.shard_map`. By default results that differ between devices
+                are fields, and the others are the same everywhere. A spectrum needs it, see `spectral_axes`.
 
         Returns:
-            What `fn` returns, as whole arrays.
+            The results of `fn`, as whole arrays.
 
         Raises:
             ValueError: If a field cannot be split evenly, `fn` returns what is neither, or there is no mesh.
@@ -469,7 +467,7 @@ class Domain(eqx.Module):
         return jax.tree.map(lambda x: _halo.pad(x, width, halo), u)
 
     def homogeneous(self) -> "Domain":
-        """Returns the domain with conditions whose values are zero, those of the linear part of an operator."""
+        """Returns the domain with conditions whose values are zero, for the linear part of an operator."""
         boundary = self._halo(2).boundary
         boundary = None if boundary is None else boundary.homogeneous()
         return Domain(self.axes, boundary=boundary, mesh=self.mesh, exchange=self.exchange)
@@ -564,7 +562,7 @@ class Domain(eqx.Module):
 
         Raises:
             TypeError: If `boundary` are the conditions of fields, and not periodic.
-            ValueError: If the grid is another than that of `boundary`, or has another number of axes.
+            ValueError: If the grid differs from the grid of `boundary`, or has another number of axes.
         """
         return sides_of(self.axes, self.boundary, grid, self.exchange)
 
@@ -639,17 +637,17 @@ class Domain(eqx.Module):
             operator: $x \mapsto A x$ for fields like `b`. With values at walls it is linear only if they are zero: see
                 `homogeneous`.
             b: The right-hand side, a PyTree of fields.
-            rtol: How small the norm of the residual must become, over that of `b`.
+            rtol: The required norm of the residual, relative to the norm of `b`.
             atol: How small it must become at least.
-            accept: How large the norm of the residual may stay, over that of `b`, where rounding allows no smaller one:
+            accept: The accepted norm of the residual, relative to the norm of `b`, if rounding prevents a smaller one:
                 about the dtype's precision times the condition number of $A$.
             max_steps: The limit on iterations.
 
         Returns:
             A `LinearSolution`, with `value`, `status`, `n_steps` and `residual`. The residual is computed from the
-            solution: what the iteration keeps of it drifts away by rounding. Where it no longer falls and is too large,
-            the status is `stagnated`; in float32 that happens to systems with a condition number above `rtol` over
-            the precision.
+            solution: what the iteration keeps of it drifts away by rounding. If it stops decreasing and is too large,
+            the status is `stagnated`; in float32 that happens to systems with a condition number above `rtol` over the
+            precision.
         """
         check_count(max_steps, "max_steps", "Domain.cg")
         return _cg.cg(operator, b, _cg.CGOptions(self.dot, rtol, atol, accept, max_steps, self._collective()))
@@ -658,7 +656,7 @@ class Domain(eqx.Module):
 
     @property
     def spectral_axes(self) -> tuple[str | tuple[str, ...] | None, ...]:
-        """Which mesh axes split the dimensions of a spectrum, as `axes` does for a field.
+        """The mesh axes that split the dimensions of a spectrum, like `axes` for a field.
 
         To return spectra from `run`, give `out_specs=PartitionSpec(*domain.spectral_axes)`.
         """

@@ -7,8 +7,8 @@ then an all-to-all makes the next one whole, by splitting one that is done:
 - a pencil, three dimensions split along two, takes two;
 - a field split along all its dimensions first hands over one of them, and takes one more.
 
-The spectrum is left as it comes out, split along other dimensions than the field: that saves a second
-round, and what acts on each wave alone does not mind. Its own place is `spectral_axes`.
+The spectrum stays split along other dimensions than the field: that saves a second round, and does not affect
+operations on single waves. Its own place is `spectral_axes`.
 """
 
 from collections.abc import Callable
@@ -40,7 +40,7 @@ def plan(axes: tuple[str | None, ...]) -> tuple[list[Transform | Move], Split]:
     """Returns how to transform a field whose dimensions are split so, and how its spectrum is split.
 
     Raises:
-        ValueError: If there is one dimension alone, and it is split.
+        ValueError: If there is only one dimension, and it is split.
     """
     split: list[tuple[str, ...]] = [(axis,) if axis else () for axis in axes]
     if len(axes) == 1 and axes[0]:

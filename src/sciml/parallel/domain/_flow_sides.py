@@ -1,4 +1,4 @@
-"""What is around the block of a flow that a device holds: its neighbours' cells, and at the edges what sides say."""
+"""The surroundings of a device's block of a flow: its neighbours' cells, and the sides' conditions at the edges."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +18,7 @@ from ._sharding import Axes, along, are_manual, part_of
 
 
 class SplitSides(AbstractSides):
-    """The sides of a grid of which every device holds a block; outside of `Domain.run` those of the whole grid.
+    """The sides of a grid of which every device holds a block; outside of `Domain.run` the sides of the whole grid.
 
     Along an axis that is split there are two messages, one each way, of all components together. Then every device
     makes the ghost cells beyond the sides, which only those at the edges use: the same function of the same layers as
@@ -26,7 +26,7 @@ class SplitSides(AbstractSides):
 
     Attributes:
         grid: The whole grid.
-        sides: Those of the whole grid.
+        sides: The sides of the whole grid.
         axes: For each axis of the grid the mesh axis that splits it, or None.
         exchange: "stage" or "step", for what there is one exchange.
     """
@@ -60,7 +60,7 @@ class SplitSides(AbstractSides):
         return around
 
     def wide(self, depth: int) -> AbstractSides:
-        """Returns the sides of the block with so many layers of its neighbours; see `WideSides`."""
+        """Returns the sides of the block with a number of layers of its neighbours; see `WideSides`."""
         return WideSides(self.grid, self, depth)
 
     def local(self, values: Array) -> Array:
@@ -93,9 +93,9 @@ class WideSides(AbstractSides):
     """The sides of a block with layers of its neighbours' cells: one exchange of messages for several stages.
 
     Each stage of a method reads a few cells further, so a block with as many layers as all stages read needs no
-    neighbour until the step ends. What the layers become is computed twice, by both devices that hold them. At the
-    outermost ones a stage has no cells to read: what is wrong there moves inwards with every stage, through the layers
-    that are then cut off. Layers beyond a side of the whole grid are made anew by its condition for every stage.
+    neighbour until the step ends. The layers are computed twice, by both devices that hold them. At the outermost ones
+    a stage has no cells to read: what is wrong there moves inwards with every stage, through the layers that are then
+    cut off. Layers beyond a side of the whole grid are made anew by its condition for every stage.
 
     Attributes:
         grid: The whole grid.
@@ -119,7 +119,7 @@ class WideSides(AbstractSides):
         return tuple(n + 2 * d for n, d in zip(self.split.shape, self.depths))
 
     def widened(self, law: AbstractConservationLaw, y: Float[Array, "..."], t: RealScalarLike, args: Args) -> Array:
-        """Returns a block's conserved state with the layers of its neighbours, and at sides those of its conditions."""
+        """Returns a block's conserved state with the layers of its neighbours, and at sides of its conditions."""
         halo, lead = self.split.halo(), law.volumes.lead(y)
         for axis, depth in enumerate(self.depths):
             if depth:
@@ -223,7 +223,7 @@ def next_to(value: Any, axis: int, lead: int, ndim: int, part: Callable[[Array, 
     """Returns what of a value at a side across an axis is next to a device's block.
 
     Args:
-        value: The value, over the whole side if it has its axes, after those of components.
+        value: The value, over the whole side if it has its axes, after the axes of components.
         axis: The axis across the side.
         lead: How many axes of components there are.
         ndim: How many axes the grid has.
@@ -244,13 +244,13 @@ def sides_of(
 
     Args:
         axes: For each axis of the grid the mesh axis that splits it, or None.
-        boundary: What is beyond the sides; None for a periodic flow.
+        boundary: The conditions beyond the sides; None for a periodic flow.
         grid: The grid.
         exchange: For what there is one exchange.
 
     Raises:
-        TypeError: If the sides are those of fields, and not periodic.
-        ValueError: If the grid is another than that of the sides, or has another number of axes.
+        TypeError: If the sides are sides of fields, and not periodic.
+        ValueError: If the grid differs from the grid of the sides, or has another number of axes.
     """
     if grid.ndim != len(axes):
         raise ValueError(

@@ -27,7 +27,7 @@ class Halo(NamedTuple):
         boundary: The conditions at the edges; None for a periodic field.
         accuracy: The order of the error of the ghost values at walls.
         t: The time.
-        args: What conditions that are functions take beside it.
+        args: The second argument of conditions that are functions.
         free: Whether the field is subject to no condition, and extrapolated beyond walls.
     """
 
@@ -167,7 +167,7 @@ def neighbours(u: Array, width: int, axis: int, halo: Halo, closed: bool) -> tup
         u: The block.
         width: How many layers.
         axis: The dimension of space.
-        halo: Which mesh axes split the field.
+        halo: The mesh axes that split the field.
         closed: Whether the field ends at its edges, with zeros beyond; else it is periodic.
     """
     at = _at(u, axis, halo)
@@ -184,7 +184,7 @@ def exchange(first: Array, last: Array, axis: int, halo: Halo, closed: bool) -> 
         first: The first layers.
         last: The last ones.
         axis: The dimension of space.
-        halo: Which mesh axes split the field.
+        halo: The mesh axes that split the field.
         closed: Whether the field ends at its edges, with zeros beyond; else it is periodic.
     """
     devices, name = halo.devices(axis), halo.axes[axis]

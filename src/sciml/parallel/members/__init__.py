@@ -1,1 +1,1 @@
-"""Who takes part: grids, samples and generators of members."""
+"""Members of ensembles: grids, samples and generators of members."""

@@ -12,8 +12,8 @@ from jaxtyping import PyTree
 class ParameterGrid(eqx.Module):
     """All combinations of some axes' values, as members; made by `grid`.
 
-    Member `i` of a grid of shape `(n0, n1, ...)` is at `np.unravel_index(i, shape)`: the last axis
-    changes fastest. The grid holds its axes alone and makes members as they are needed.
+    Member `i` of a grid of shape `(n0, n1, ...)` is at `np.unravel_index(i, shape)`: the last axis changes fastest. The
+    grid holds only its axes and creates members as they are needed.
 
     Attributes:
         axes: The values along each axis, by name.

@@ -1,1 +1,1 @@
-"""What is kept of many members: moments, quantiles, histograms, the best."""
+"""Reductions over members: moments, quantiles, histograms, the best."""

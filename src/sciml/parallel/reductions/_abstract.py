@@ -1,4 +1,4 @@
-"""What every reduction over members does."""
+"""The interface of every reduction over members."""
 
 import abc
 from typing import Any
@@ -13,8 +13,8 @@ class AbstractReduction(eqx.Module):
 
     To write one of your own, write three methods. `of_block` makes a summary of one block on the device that ran it;
     `merge` joins the summaries of blocks on the host, in the order of the blocks, whenever they come in; `result` makes
-    of the last what the sweep returns. What the reduction needs to know are its fields, as of any `eqx.Module`.
-    Results should not depend on how the members are cut into blocks, which `sciml.verify.check_reduction` checks.
+    of the last what the sweep returns. The settings of the reduction are its fields, as of any `eqx.Module`. Results
+    should not depend on how the members are cut into blocks, which `sciml.verify.check_reduction` checks.
 
     Example:
         ```python
@@ -51,9 +51,9 @@ class AbstractReduction(eqx.Module):
         """Returns the summary of a block; traced by JAX, once for all blocks.
 
         Args:
-            values: What `fn` returned, or `output` kept, of each member: a PyTree of arrays with a leading axis of
+            values: The results of `fn`, or of `output`, of each member: a PyTree of arrays with a leading axis of
                 `block`.
-            good: Which members count: those that did not fail, without the copies that fill up the last block. There
+            good: The members that count: those that did not fail, without the copies that fill up the last block. There
                 may be none. The others' values may be NaN, or anything.
             ids: The members' numbers.
 
@@ -66,8 +66,8 @@ class AbstractReduction(eqx.Module):
         """Returns the summary of all blocks so far and one more, on the host: of any structure, in any precision.
 
         Args:
-            so_far: What this method returned for the blocks before; None at first.
-            block: What `of_block` returned, with NumPy arrays.
+            so_far: The result of this method for the blocks before; None at first.
+            block: The result of `of_block`, with NumPy arrays.
         """
 
     @abc.abstractmethod

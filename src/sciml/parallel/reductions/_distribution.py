@@ -49,7 +49,7 @@ def _edges(given: Any) -> tuple[float, ...]:
 class Histogram(AbstractReduction):
     """How many of the members that succeeded lie between given edges, for every number of the values.
 
-    As in `numpy.histogram` a bin holds its left edge, and the last one both. What lies outside is counted too.
+    As in `numpy.histogram` a bin holds its left edge, and the last one both. Values outside are also counted.
 
     Attributes:
         edges: The edges, rising.
@@ -101,7 +101,7 @@ class _Bins(NamedTuple):
         indices: The bin of every number, rising with the number.
         low: The least number of each element over the members.
         high: The largest.
-        good: Which members count.
+        good: The members that count.
     """
 
     indices: Any
@@ -130,8 +130,8 @@ class Quantiles(AbstractReduction):
     r"""Quantiles over the members that succeeded, to a relative accuracy, for every number of the values.
 
     A number falls into the bin of its sign, its exponent and the leading bits of its mantissa, so that a bin is
-    narrower than `accuracy` times its numbers, large or small. Only the bins that hold a member are kept, with
-    their counts, and the extremes. Counts merge exactly, in any order. NaN lies above infinity. A quantile is that of a
+    narrower than `accuracy` times its numbers, large or small. Only the bins that hold a member are kept, with their
+    counts, and the extremes. Counts merge exactly, in any order. NaN lies above infinity. A quantile is the value of a
     member, as by `numpy.quantile(..., method="lower")`: nothing is interpolated between two members.
 
     Attributes:

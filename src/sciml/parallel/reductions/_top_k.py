@@ -18,7 +18,7 @@ class TopMembers(NamedTuple):
     Attributes:
         members: Their numbers.
         scores: Their scores.
-        values: What was kept of them, arrays with a leading axis.
+        values: The stored values, arrays with a leading axis.
 
     Example:
         ```python

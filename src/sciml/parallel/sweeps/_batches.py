@@ -1,4 +1,4 @@
-"""Which members run in which block, and how large a block is."""
+"""The members of each block, and the size of a block."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -67,7 +67,7 @@ def make_order(members: Any, n: int, batching: str, cost: Any) -> np.ndarray:
 def choose_block(n: int, chosen: Mesh, batching: str, memory: int | None, measure: Callable[[int], int]) -> int:
     """Returns a block size whose memory is within a budget; at least 1.
 
-    What a block needs grows in proportion to its members, so that one or two programs have to be compiled and none
+    The memory of a block grows in proportion to its members, so that one or two programs have to be compiled and none
     has to run.
 
     Args:

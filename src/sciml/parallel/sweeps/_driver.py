@@ -227,12 +227,12 @@ def open_store(store: Any, *, rows_only: bool) -> AbstractStore:
 class StoredBlocks:
     """The blocks of one sweep in a store.
 
-    Every block carries a digest: that of the run in the first pass, and of what they were made from in retries, which
-    may be changed later. A block with another digest counts as missing, and so does one that was damaged.
+    Every block carries a digest: in the first pass the digest of the run, and in retries the digest of their inputs,
+    which may be changed later. A block with another digest counts as missing, and so does one that was damaged.
 
     Args:
         store: The store.
-        like: What a block returns.
+        like: The result of a block.
         run: The digest of the run.
     """
 
@@ -280,7 +280,7 @@ class StoredBlocks:
 def open_sweep(
     store: AbstractStore, spec: SweepSpec, members: Any, plan: BlockPlan, program: str, *, batching: str, resume: bool
 ) -> np.ndarray:
-    """Checks that a store is that of this sweep, or makes it so, and returns the digest of the sweep.
+    """Checks that a store belongs to this sweep, or claims it, and returns the digest of the sweep.
 
     Raises:
         StoreError: If it is another's, or holds any and `resume` is not set, or cannot be written to.
@@ -301,7 +301,7 @@ def open_sweep(
         named = eqx.filter(tree, is_array)
         found.parts[name] = Part(found.parts[name].digest, describe(named), leaves_of(name, named))
     text = describe(_named(spec.fn)) + ("" if spec.output is None else f" with output={describe(spec.output)}")
-    # the program is also that of the members' shapes and the block
+    # the program also depends on the members' shapes and the block
     found = found._replace(parts={"function": Part(code, text, follows=True), **found.parts})
     info = {"members": int(plan.order.size), "block": plan.block, "blocks": plan.blocks, "batching": batching}
     return digest_of_run(open_run(store, found, info, kind="sweep", resume=resume), store)
@@ -344,7 +344,7 @@ class Collected:
     """The results of all members so far, on the host.
 
     Attributes:
-        values: What is kept of each member, with a leading axis of all members.
+        values: The stored values of each member, with a leading axis of all members.
         status: A code for each member.
         work: Own and executed steps of each member, or None.
         attempts: How often each member has run.
@@ -386,7 +386,7 @@ class Collected:
 
     @property
     def reduced(self) -> Any:
-        """What the reductions make of all members; None where there is none."""
+        """The results of the reductions over all members; None if there are none."""
         if not self._reductions:
             return None
         pairs = zip(self._reductions, self._merged, strict=True)
@@ -420,7 +420,7 @@ class Sweep:
     Attributes:
         members: The members, with NumPy arrays.
         n: Their number.
-        plan: Which of them run in which block.
+        plan: The members of each block.
         collected: The results so far.
     """
 

@@ -21,13 +21,13 @@ from ..members._pytree import is_array, say_what_member_is
 
 
 class SweepSpec(eqx.Module):
-    """What is done with each member, and with the members of a block.
+    """The computation of each member, and of the members of a block.
 
     Attributes:
         fn: The function.
-        output: What is kept of what it returned; None for all.
+        output: The stored part of its result; None for all.
         reduce: A PyTree of reductions; None to keep the members' values.
-        shared: What all members have in common.
+        shared: Values that all members share.
         key: The random key, if there is one.
         by_name: Whether `fn` takes its key by name.
     """
@@ -52,7 +52,7 @@ class MemberBatch(NamedTuple):
     Attributes:
         params: Their parameters, with a leading axis.
         ids: Their numbers.
-        real: Which of them are no copies that fill up the last block.
+        real: The members that are not copies to fill up the last block.
     """
 
     params: PyTree
@@ -61,14 +61,14 @@ class MemberBatch(NamedTuple):
 
 
 class BlockResult(NamedTuple):
-    """What a block's program returns.
+    """The result of a block's program.
 
     Attributes:
-        values: What is kept of each member, with a leading axis; None where it is reduced.
+        values: The stored values of each member, with a leading axis; None if they are reduced.
         status: A code for each member.
         work: Each member's own steps and those executed on its lane, of shape `(block, 2)`; None where the function
             returns no solution that says.
-        summaries: What each reduction makes of the block.
+        summaries: The result of each reduction for the block.
     """
 
     values: PyTree
@@ -142,7 +142,7 @@ class Executable:
         return found.temp_size_in_bytes + found.argument_size_in_bytes + found.output_size_in_bytes
 
     def compile(self, batch: MemberBatch, blocks: int) -> Flow:
-        """Makes the program ready on the devices that so many blocks use, and returns how they may run."""
+        """Prepares the program on the devices that the blocks use, and returns how they may run."""
         used = min(blocks, len(self.groups))
         if used == 1:
             self._compiled(0, put(batch, self.groups[0]))
@@ -194,7 +194,7 @@ def takes(fn: Any, name: str) -> bool:
 
 
 def needs(fn: Any, name: str) -> bool:
-    """Whether a function has a parameter of that name, to be given by name alone, and no default for it."""
+    """Whether a function has a keyword-only parameter of that name, without a default."""
     found = inspect.signature(fn).parameters[name] if takes(fn, name) else None
     return found is not None and found.kind is found.KEYWORD_ONLY and found.default is found.empty
 

@@ -1,4 +1,4 @@
-"""What a sweep returns."""
+"""The result of a sweep."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from ..members._grid import ParameterGrid
 from ..members._pytree import expand, is_array, take
 
 Axes = Mapping[str, Any]
-"""The axes of some values behind those of the members: for each value a mapping of names to coordinates, in order."""
+"""The axes of some values after the axis of members: for each value a mapping of names to coordinates, in order."""
 
 
 def to_dataset(result: Any, axes: Axes) -> Any:
@@ -157,11 +157,11 @@ class SweepResult(eqx.Module):
     """The results of a `sweep`, on the host.
 
     Attributes:
-        values: What the function returned, NumPy arrays with a leading axis of members; None where it was reduced.
+        values: The results of the function, NumPy arrays with a leading axis of members; None if they were reduced.
         status: One `Status` code per member, int32.
         members: The members as they were given: a PyTree with a leading axis, a `ParameterGrid` or made by `generate`.
         seconds: How long this call took, compilation included.
-        reduced: What the reductions made of the values, where there were any.
+        reduced: The results of the reductions, if there were any.
         attempts: How often each member ran, int32; more than once where it was retried.
         n_steps: Each member's own steps and those executed on its lane, of shape `(members, 2)`; None where the
             function returned no solution that says.
@@ -222,7 +222,7 @@ class SweepResult(eqx.Module):
         return jax.tree.map(lambda x: x[i] if is_array(x) else x, self.values)
 
     def member_params(self, i: int) -> PyTree:
-        """Returns the parameters of member `i`, to run it alone."""
+        """Returns the parameters of member `i`, to run it separately."""
         one = take(self.members, np.asarray([self._check_id(i)]))
         return jax.tree.map(lambda x: x[0] if is_array(x) else x, one)
 
@@ -246,7 +246,7 @@ class SweepResult(eqx.Module):
         Args:
             values: An array with a leading axis of members, or the name of one in the sweep's `values`; by default
                 those, where they are one array.
-            options: What `sciml.plot.surface` takes, such as `log=True`.
+            options: Options of `sciml.plot.surface`, such as `log=True`.
 
         Raises:
             ValueError: If the members did not come from a grid of two axes of numbers, or there is more than one

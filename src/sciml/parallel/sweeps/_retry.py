@@ -1,4 +1,4 @@
-"""What to do with members that failed."""
+"""Retries of failed members."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,8 +20,8 @@ class Retry(eqx.Module):
     place of the one that failed, and all others keep their bits. `SweepResult.attempts` says how often each ran.
 
     Attributes:
-        attempts: For each attempt, a mapping of keyword arguments that the sweep's function gets in addition,
-            or a function to run in its place, with the same arguments. One attempt may stand alone.
+        attempts: For each attempt, a mapping of keyword arguments that the sweep's function gets in addition, or a
+            function to run in its place, with the same arguments. A single attempt needs no list.
 
     Raises:
         ValueError: If there is no attempt.

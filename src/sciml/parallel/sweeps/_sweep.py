@@ -62,18 +62,18 @@ def sweep(
     members, function, solver, shared values, key, block, dtypes or versions differ, and says what differs.
 
     Args:
-        fn: What to run: `fn(one_members_params)`, with `shared` as the next argument if it is given,
-            and a random key if `key` is given: as the keyword `key` where `fn` has a parameter of that
-            name, else as the last argument. May return any PyTree, a `sciml.Solution` for example. As by `jax.jit`,
-            what it reads from outside is read when it is traced first: pass what changes as `shared`.
+        fn: The function to run: `fn(one_members_params)`, with `shared` as the next argument if it is given, and a
+            random key if `key` is given: as the keyword `key` where `fn` has a parameter of that name, else as the last
+            argument. May return any PyTree, a `sciml.Solution` for example. As by `jax.jit`, what it reads from outside
+            is read when it is traced first: pass what changes as `shared`.
         params: The members: a PyTree of arrays with a leading axis of length `n`, such as `sobol` and
             `latin_hypercube` make, a list of numbers, a `grid`, or members made from their number by `generate`.
-        shared: What all members have in common, a PyTree.
+        shared: Values that all members share, a PyTree.
         key: A random key; member `i` gets `jax.random.fold_in(key, i)`.
         mesh: The devices, from `sciml.parallel.mesh`; by default the mesh set by `jax.set_mesh`, or
             else all devices of this process.
-        block: How many members run side by side on a device. By default that of the store, or a number that depends on
-            `n`, the platform and `memory` alone. The last bit of a result may depend on it.
+        block: How many members run side by side on a device. The default is the block of the store, or a number that
+            depends only on `n`, the platform and `memory`. The last bit of a result may depend on it.
         memory: How many bytes a block may take on a device, where `block` is not given; by default 1 GiB on a CPU and a
             quarter of an accelerator's memory. XLA says what a block takes before anything runs.
         batching: How members of unequal length share a loop. "lockstep": in the order given, where a block takes
@@ -98,8 +98,8 @@ def sweep(
             `status` and `failed`: of many members some may fail. All have run by then, and a `store` holds them.
 
     Returns:
-        A `SweepResult`. A member's status is that of the solution it returned. Where it returned none,
-        or `output` kept none, members with NaN or infinite numbers have `Status.nonfinite`.
+        A `SweepResult`. A member's status is the status of the solution it returned. If it returned none, or `output`
+        kept none, members with NaN or infinite numbers have `Status.nonfinite`.
 
     Raises:
         ValueError: If `params` is empty or its leaves' leading axes differ, or an argument cannot be used.

@@ -102,12 +102,12 @@ def merge(even: Array, odd: Array, axis: int, n: int) -> Array:
 
 # Coarse levels that are networks of resistances, as the finest level is.
 #
-# Coarse cells are pairs of cells along each axis that is coarsened; the last one is a single cell where their number is
+# Coarse cells are pairs of cells along each axis that is coarsened; the last one is a single cell if their number is
 # odd. The reciprocals $1 / w$ of the couplings are resistances. From the middle of a pair to the middle of the next the
-# current passes half of the resistance within the first pair, that of the face between them, and half of that within
-# the second: in series. Rows of cells side by side conduct in parallel. So a coarse level is a network as the finest
-# is, whatever the coefficients, the walls and the number of cells, and it needs no coefficients but those of the finer
-# level.
+# current passes half of the resistance within the first pair, the resistance of the face between them, and half of the
+# resistance within the second: in series. Rows of cells side by side conduct in parallel. So a coarse level is a
+# network like the finest, whatever the coefficients, the walls and the number of cells, and it only needs the
+# coefficients of the finer level.
 #
 # The prolongation follows the same current: a cell takes from the neighbouring pair the share of the voltage that has
 # dropped on the way from the middle of its own pair. For equal coefficients that is linear interpolation, and across a
@@ -151,12 +151,12 @@ class PairTransfer(AbstractTransfer):
 
 
 class Resistors(AbstractCoarsening):
-    """Coarse cells are pairs, and their couplings those of a network of resistances in series and in parallel.
+    """Coarse cells are pairs, and their couplings are a network of resistances in series and in parallel.
 
-    A coarse level couples neighbours alone, as the finest does, and coefficients that are numbers stay numbers: the
-    cheapest coarse levels, and as good as any where the coefficient is the same everywhere. Where it jumps they are
-    not: the Galerkin product couples neighbours across corners too, and at corners of the jumps its energy is larger,
-    so that corrections of the network are too large there.
+    A coarse level only couples neighbours, like the finest, and coefficients that are numbers stay numbers: the
+    cheapest coarse levels, and as good as any for a constant coefficient. If it jumps they are not: the Galerkin
+    product also couples neighbours across corners, and at corners of the jumps its energy is larger, so that
+    corrections of the network are too large there.
     """
 
     def coarsen_axis(self, fine: AbstractCouplings, axis: int) -> tuple[Faces, PairTransfer]:
@@ -173,7 +173,7 @@ class Resistors(AbstractCoarsening):
         after = jnp.concatenate([within, ahead(within, axis, periodic)], axis)
         coupling = _reciprocal(before + between + after)
 
-        # Where a pair is not connected within, each of its cells belongs to the outside as much as to the pair.
+        # If a pair is not connected within, each of its cells belongs to the outside as much as to the pair.
         share = jnp.where(jnp.isfinite(within), within, 1.0)
         connected = jnp.isfinite(within)
         lower = jnp.where(connected, share * cut(coupling, axis, 0, pairs), 0.0)
@@ -210,7 +210,7 @@ def _add_pairs(x: Array, axis: int, n: int) -> Array:
 # cell is $(s_-, s_0, s_+)$, and its value $-(s_- u_- + s_+ u_+) / s_0$. At a jump it keeps to the side it is on.
 #
 # The product needs no matrices. Let $a_o$ be the entries of the rows, $o \in \{-1, 0, 1\}$ along the axis, $l, r$ the
-# lower and upper shares of the odd cells, and $l_-, r_-$ those of the odd cells before. The even row $i$ of $A P$
+# lower and upper shares of the odd cells, and $l_-, r_-$ the shares of the odd cells before. The even row $i$ of $A P$
 # couples with the coarse cells $i - 1, i, i + 1$ by $a_- l_-,\ a_0 + a_- r_- + a_+ l,\ a_+ r$, and the odd row after it
 # with $i, i + 1$ by $a_- + a_0 l,\ a_+ + a_0 r$. To each even row $P^T$ adds $l$ times the odd row after it and $r_-$
 # times the one before. That holds for each offset across the axis, with the shares taken at that offset. So an operator
@@ -226,7 +226,7 @@ class Compact(AbstractCouplings):
 
     Attributes:
         shape: The number of unknowns along each axis.
-        periodic: Which axes are periodic.
+        periodic: The periodic axes.
         rows: $a$, zero where it would reach beyond a wall; of shape `(3, ..., 3, *shape)`.
     """
 
@@ -266,7 +266,7 @@ class Compact(AbstractCouplings):
         self, state: tuple[Array, Array], u: Array, f: Array, factor: RealScalarLike, sweeps: int, backwards: bool
     ) -> Array:
         """Returns the field after all colours are updated, one after the other."""
-        # Each colour is an array of its own inside of one layer: an update touches the cells of one colour alone.
+        # Each colour is a separate array inside of one layer: an update touches only the cells of one colour.
         d, half = self.ndim, [(n + 1) // 2 for n in self.shape]
         right = _by_colour(f, d)
 
@@ -444,6 +444,6 @@ def _entry(operator: AbstractCouplings, axis: int, step: int) -> Array:
 
 
 def _shares(before: Array, middle: Array, after: Array) -> tuple[Array, Array]:
-    """What odd cells take from the even ones on both sides: their rows without change across the axis."""
+    """The contribution of the even cells on both sides to odd cells: their rows without change across the axis."""
     middle = jnp.where(middle == 0, jnp.inf, middle)  # a cell that nothing is coupled with takes nothing
     return -before / middle, -after / middle

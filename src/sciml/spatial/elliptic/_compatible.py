@@ -33,7 +33,7 @@ def without_mean(boundary: Boundaries, f: Array, data: Any) -> Array:
     Args:
         boundary: The boundary, which gives a value at no side.
         f: The right-hand side.
-        data: What the user gave; where it is known now, it is checked.
+        data: The user's data; if they are known, they are checked.
 
     Raises:
         ValueError: If the data is known and incompatible.

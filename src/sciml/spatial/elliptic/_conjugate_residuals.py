@@ -9,8 +9,8 @@ A cycle through the levels whose every correction is as long as the residual ask
 
 Sweeps of Gauss-Seidel, and corrections from a coarse grid, diverge where an operator is indefinite: between waves and
 the unknowns of a level that are too few for them. Here a correction $z$ is taken times the number $\alpha$ that makes
-$|r - \alpha A z|$ least. So no residual grows, and what a level cannot do it leaves alone. That depends on the residual
-as no linear function does: the method around it has to be flexible.
+$|r - \alpha A z|$ least. So no residual grows, and errors that a level cannot reduce stay unchanged. That depends on
+the residual as no linear function does: the method around it has to be flexible.
 
 Source: H. C. Elman, O. G. Ernst, D. P. O'Leary, SIAM J. Sci. Comput. 23:1291, 2001; Y. Notay, P. S. Vassilevski, Numer.
 Linear Algebra Appl. 15:473, 2008.
@@ -92,10 +92,10 @@ def conjugate_residuals(
         operator: The linear operator.
         f: The right-hand side, real or complex.
         preconditioner: Something close to the inverse of the operator.
-        rtol: The norm of the residual that ends the iteration, relative to that of the right-hand side.
+        rtol: The norm of the residual that ends the iteration, relative to the right-hand side.
         max_steps: The largest number of steps.
         kept: How many of the last directions are kept.
-        like: What the functions close over.
+        like: The values that the functions close over.
     """
     size = _norm(f)
     limit = jnp.asarray(rtol, size.dtype) * size

@@ -18,7 +18,7 @@ class AbstractCouplings(eqx.Module):
 
     Attributes:
         shape: The number of unknowns along each axis.
-        periodic: Which axes are periodic.
+        periodic: The periodic axes.
     """
 
     shape: eqx.AbstractVar[tuple[int, ...]]
@@ -52,14 +52,14 @@ class AbstractCouplings(eqx.Module):
 
     @abc.abstractmethod
     def relaxation(self) -> Any:
-        """Returns what `relax` needs, from the operator alone."""
+        """Returns the data for `relax`, from the operator only."""
 
     @abc.abstractmethod
     def relax(self, state: Any, u: Array, f: Array, factor: RealScalarLike, sweeps: int, backwards: bool) -> Array:
         """Returns the field after sweeps of Gauss-Seidel, all unknowns of a colour at once.
 
         Args:
-            state: What `relaxation` returned.
+            state: The result of `relaxation`.
             u: The field.
             f: The right-hand side.
             factor: The factor on every update.
@@ -72,7 +72,7 @@ class AbstractCouplings(eqx.Module):
         """Returns colours such that neighbours have different ones, and how many there are.
 
         Args:
-            axes: The axes that count; cells that differ along others alone have the same colour.
+            axes: The axes that count; cells that differ only along others have the same colour.
         """
 
     def __call__(self, u: Array) -> Array:
@@ -148,7 +148,7 @@ class Faces(AbstractCouplings):
 
     Attributes:
         shape: The number of unknowns along each axis.
-        periodic: Which axes are periodic.
+        periodic: The periodic axes.
         couplings: For each axis $w$ on its faces, one more than cells; along a periodic axis the first and the
             last are the same face.
         reaction: $c$.
@@ -200,7 +200,7 @@ class Faces(AbstractCouplings):
         colour, colours = self.colours(tuple(range(self.ndim)))
 
         def update(u: Array, now: Array) -> tuple[Array, None]:
-            # all cells are computed, and those of one colour kept
+            # all cells are computed, and the cells of one colour kept
             new = relaxed(u, (f + self.neighbours(u)) * state, factor)
             return jnp.where(colour == now, new, u), None
 

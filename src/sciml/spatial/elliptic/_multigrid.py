@@ -28,7 +28,7 @@ class Level(eqx.Module):
 
     Attributes:
         operator: The operator.
-        smoother: What the smoother prepared.
+        smoother: The data of the smoother.
         transfers: The interpolation from the next level, for each axis along which it is coarser.
     """
 
@@ -149,12 +149,12 @@ class Cycle(eqx.Module):
 
 
 class MultigridState(eqx.Module):
-    """What `Multigrid` computes from an operator alone.
+    """The data that `Multigrid` computes from the operator only.
 
     Attributes:
         hierarchy: The levels.
         singular: Whether the constants are the kernel of the operator.
-        fluid: Where they are, if not everywhere: one outside of a body, zero in it.
+        fluid: The fluid cells, if not all: one outside of a body, zero in it.
     """
 
     hierarchy: Hierarchy
@@ -163,7 +163,7 @@ class MultigridState(eqx.Module):
 
 
 class _CycleStart(NamedTuple):
-    """Where the iteration starts, and starts again: the residual is computed from `u`."""
+    """The point at which the iteration starts, and restarts: the residual is computed from `u`."""
 
     u: Array
     residual: Array
@@ -193,8 +193,8 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
     regions, layers and channels, which some coarser grid still shows. Coefficients that jump from cell to cell without
     order take many cycles, and more on finer grids: raise `max_steps`.
 
-    Where the constants are the kernel of the operator, the right-hand side is taken without its mean and the solution
-    has the mean zero: the solution of least squares.
+    If the constants are the kernel of the operator, the mean of the right-hand side is removed and the solution has
+    mean zero: the least-squares solution.
 
     It is a `lineax` solver: `lineax.linear_solve(operator, vector, Multigrid())`, and
     `lineax.CG(...)` with `options={"preconditioner": multigrid.preconditioner(operator)}`. `solve_elliptic` also takes
@@ -211,9 +211,9 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
             coefficients that jump. `"resistors"`: couplings in parallel and in series, on five points, in less
             memory. None takes `"resistors"` where the coefficients $k$ are numbers, and `"galerkin"` where they are
             fields.
-        rtol: The norm of the residual that ends the solve, relative to that of the right-hand side; None for 1e-10
-            in float64 and 1e-5 in float32, or where rounding allows no smaller one, what it allows: about
-            $k\, u / h^2$ times 1e-7 in float32. A tolerance that you give is met, or the solution is not found.
+        rtol: The norm of the residual that ends the solve, relative to the right-hand side; None for 1e-10 in float64
+            and 1e-5 in float32, or, if rounding prevents this, the smallest that it allows: about $k\, u / h^2$ times
+            1e-7 in float32. A tolerance that you give is met, or the solution is not found.
         atol: The norm of the residual that ends it in any case.
         max_steps: The largest number of cycles.
 
@@ -267,7 +267,7 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
         """Returns the levels below an operator.
 
         Raises:
-            ValueError: If it is no `EllipticOperator`, nor a sum or multiple of one with the identity.
+            ValueError: If it is not an `EllipticOperator`, or a sum or multiple of one with the identity.
         """
         del options
         elliptic = as_elliptic(operator)
@@ -277,7 +277,7 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
         resistors = faces.uniform if self.coarsening is None else self.coarsening == "resistors"
         coarsening = Resistors() if resistors else Galerkin()
         hierarchy = build(faces, spacing, coarsening, self.smoother, elliptic.singular)
-        # The derivative of a solution is that of the equation, whatever the levels that found it.
+        # The derivative of a solution is the derivative of the equation, whatever the levels that found it.
         fluid = None if body is None else jax.lax.stop_gradient(body.fluid.astype(elliptic.dtype))
         return MultigridState(jax.lax.stop_gradient(hierarchy), elliptic.singular, fluid)
 
@@ -287,7 +287,7 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
         """Returns the solution, whether it was found, and the number of cycles.
 
         Args:
-            state: What `init` returned.
+            state: The result of `init`.
             vector: The right-hand side; complex ones are solved by their parts.
             options: `y0`, where to start from.
         """
@@ -332,10 +332,11 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
             none = jnp.zeros_like(f)
             first = _CycleStep(start.u, start.residual, none, none, jnp.ones((), f.dtype), start.steps)
             end = while_loop(running, step, first, like=(state, f))
-            # by rounding the residual of the recurrence drifts away from that of the solution, which alone counts
+            # by rounding the residual of the recurrence drifts away from the residual of the solution, the only one
+            # that counts
             residual = without_mean(f - operator(end.u))
             falls = _norm(residual) <= _norm(start.residual) / 2
-            # what rounding allows is no excuse for an iteration that was stopped before it was done
+            # the rounding limit does not excuse an iteration that was stopped early
             accepted = jnp.where(_norm(end.residual) <= limit, self._accepted(operator, end.u, limit), limit)
             return _CycleStart(end.u, residual, accepted, falls, end.steps)
 

@@ -26,16 +26,15 @@ class EllipticOperator(lx.AbstractLinearOperator):
     r"""The linear part of $c\, u - \nabla \cdot (k \nabla u)$ with its boundary conditions, of second order.
 
     Between two cells the coefficient is the harmonic mean of theirs, unless you say otherwise. It is exact for layers
-    across the flux: a jump of $k$ costs no accuracy of the flux. For $k = 1$ the operator is that of `Laplacian`, with
-    the opposite sign.
-    It is symmetric, and positive semidefinite for $k \ge 0$ and $c \ge 0$.
+    across the flux: a jump of $k$ costs no accuracy of the flux. For $k = 1$ the operator is `Laplacian` with the
+    opposite sign. It is symmetric, and positive semidefinite for $k \ge 0$ and $c \ge 0$.
 
-    On an `OrthogonalGrid` it is integrated over cells, $\int c\, u - \oint k\, \partial u / \partial n$: so it is
-    symmetric there, too. `integrated` makes a right-hand side of a field, as `solve_elliptic` does, and `per_volume`
-    goes back. In the cells of a body (`Boundaries(..., body=)`) solutions are zero.
+    On an `OrthogonalGrid` it is integrated over cells, $\int c\, u - \oint k\, \partial u / \partial n$: so it is also
+    symmetric there. `integrated` makes a right-hand side of a field, as `solve_elliptic` does, and `per_volume` goes
+    back. In the cells of a body (`Boundaries(..., body=)`) solutions are zero.
 
     Values at the walls that are not zero belong to the right-hand side: `solve_elliptic` puts them there, and `source`
-    returns them. As a `lineax` operator it is the linear part alone, and sums and multiples of it with
+    returns them. As a `lineax` operator it is only the linear part, and sums and multiples of it with
     `lineax.IdentityLinearOperator`, such as $I + \Delta t\, A$, are elliptic operators for `Multigrid` and
     `FastTransform` as well.
 
@@ -44,14 +43,14 @@ class EllipticOperator(lx.AbstractLinearOperator):
         k: The coefficient inside: a number, or a field; or one for each axis as a tuple.
         c: The coefficient of $u$: a number, or a field; None for zero.
         dtype: The floating type of the fields.
-        mean: The coefficient between two cells from that of both.
+        mean: The mean of two cells' coefficients at the face between them.
 
     Args:
         boundary: `Boundaries`, with unknowns at centres, or at nodes that do not lie on a wall.
         k: The coefficient inside.
-        c: The coefficient of $u$. Where no side gives a value write None, not a zero: under `jax.jit` it is not
-            known that a number is zero, and that the constants are the kernel.
-        dtype: The floating type; None for that of `k`, or the default where `k` is a number.
+        c: The coefficient of $u$. If no side sets a value, write None, not a zero: under `jax.jit` it is not known that
+            a number is zero, and that the constants are the kernel.
+        dtype: The floating type; None for the type of `k`, or the default if `k` is a number.
         mean: `"harmonic"`, or `"arithmetic"` for the operator of `VariableLaplacian`.
 
     Raises:

@@ -25,7 +25,7 @@ class Axis(NamedTuple):
     """How one axis is diagonalised.
 
     Attributes:
-        eigenvalues: Those of the second derivative, one for each coefficient.
+        eigenvalues: The eigenvalues of the second derivative, one for each coefficient.
         forward: The transform to coefficients, `(field, axis) -> coefficients`; None for Fourier's.
         backward: Its inverse.
     """
@@ -150,7 +150,7 @@ class FastTransform(lx.AbstractLinearSolver[EllipticOperator]):
     """Solves with an `EllipticOperator` whose coefficients are numbers, by cosine, sine and Fourier transforms.
 
     The sides may be any mix of `Periodic`, `Dirichlet` and `Neumann`. The transforms diagonalise the very operator, so
-    the residual is of the size of rounding. Where the operator has a kernel the solution is that of least squares.
+    the residual is of the size of rounding. If the operator has a kernel, the solution is the least-squares solution.
 
     Example:
         ```python
@@ -212,7 +212,7 @@ class FastTransform(lx.AbstractLinearSolver[EllipticOperator]):
 
 
 def divide(axes: list, f: Array, values: Array) -> Array:
-    """Returns the field whose coefficients are those of `f` over eigenvalues, and zero where these are zero."""
+    """Returns the field with the coefficients of `f` divided by eigenvalues, and zero for zero eigenvalues."""
     coefficients = to_coefficients(axes, f)
     # the inner `where` keeps 1 / 0 out of the derivative by the coefficients
     inverse = jnp.where(values == 0, 0.0, 1 / jnp.where(values == 0, 1.0, values)).astype(coefficients.dtype)
@@ -257,7 +257,7 @@ class Poisson(eqx.Module):
     transforms diagonalise the very differences of `Laplacian`, so that $\nabla^2 u$ gives $f$ back to rounding, values
     at the walls included.
 
-    Where no side gives a value, $u$ is determined but for a constant: its mean is zero. The data must balance then,
+    If no side sets a value, $u$ is determined except for a constant: its mean is zero. The data must balance then,
     $\int f = \oint \partial u / \partial n$. Known data is checked; traced data, under `jax.jit`, is taken without what
     is out of balance.
 
@@ -305,9 +305,9 @@ class Poisson(eqx.Module):
 class Helmholtz(eqx.Module):
     r"""Solves Helmholtz' equation $\nabla^2 u + \lambda u = f$ by cosine, sine and Fourier transforms.
 
-    With $\lambda < 0$ it is the screened Poisson equation, that of an implicit step of diffusion. With $\lambda > 0$ it
-    is that of waves; where $-\lambda$ is an eigenvalue of the Laplacian there is no solution, and what is returned is
-    large. The sides are those of `Poisson`.
+    With $\lambda < 0$ it is the screened Poisson equation, as in an implicit step of diffusion. With $\lambda > 0$ it
+    is a wave equation; if $-\lambda$ is an eigenvalue of the Laplacian there is no solution, and the result is large.
+    The sides are the same as for `Poisson`.
 
     Attributes:
         laplacian: The Laplacian.

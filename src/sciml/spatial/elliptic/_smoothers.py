@@ -15,18 +15,18 @@ from ._couplings import AbstractCouplings, inverse, order_of_colours
 # Tridiagonal systems along the lines of a grid, factorised once.
 #
 # Elimination runs along the axis, over all lines at once. The lines of a periodic axis have two more entries in their
-# corners. With $w$ what couples the last unknown with the first and $e = e_1 + e_n$, the cyclic matrix is
-# $T - w e e^T$ for a tridiagonal $T$, so that its inverse is that of $T$ and a rank-one correction with $T^{-1} e$.
+# corners. With $w$ the coupling of the last unknown with the first and $e = e_1 + e_n$, the cyclic matrix is $T - w e
+# e^T$ for a tridiagonal $T$, so its inverse is the inverse of $T$ and a rank-one correction with $T^{-1} e$.
 
 
 class LineFactors(NamedTuple):
     """The factors of all lines along an axis; the axis comes first.
 
     Attributes:
-        lower: What couples every unknown with the one before it.
-        ratio: What couples it with the one after it, over the pivot.
+        lower: The coupling of every unknown with the one before it.
+        ratio: The coupling with the one after it, over the pivot.
         pivot: The reciprocal of the pivot.
-        closing: What closes the lines, and `T^-1 e` over `1 - w e^T T^-1 e`; None at walls.
+        closing: The closure of the lines, and `T^-1 e` over `1 - w e^T T^-1 e`; None at walls.
     """
 
     lower: Array
@@ -97,7 +97,7 @@ class AbstractSmoother(eqx.Module):
 
     @abc.abstractmethod
     def prepare(self, operator: AbstractCouplings) -> Any:
-        """Returns what can be computed from the operator alone."""
+        """Returns the data that can be computed from the operator only."""
 
     @abc.abstractmethod
     def smooth(
@@ -107,7 +107,7 @@ class AbstractSmoother(eqx.Module):
 
         Args:
             operator: The operator of the level.
-            state: What `prepare` returned.
+            state: The result of `prepare`.
             u: The field.
             f: The right-hand side.
             sweeps: How many sweeps.
@@ -120,9 +120,9 @@ class RedBlack(AbstractSmoother):
 
     Levels that couple cells across their corners need more than two colours, four in two dimensions and eight in three.
 
-    The best smoother for equal coefficients. It is a point smoother: where the coupling along one axis is much weaker
-    than along another it works only if the grid is coarsened along the strong ones alone, which happens by itself
-    where the spacing makes the difference; use `Lines` where the coefficient does.
+    The best smoother for equal coefficients. It is a point smoother: if the coupling along one axis is much weaker than
+    along another, it only works if the grid is coarsened along the strong axes only. This happens automatically if the
+    spacing makes the difference; use `Lines` if the coefficient does.
 
     Attributes:
         relaxation: The factor on every update, between 0 and 2; above 1 over-relaxes.

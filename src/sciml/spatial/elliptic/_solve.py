@@ -71,10 +71,9 @@ def solve_elliptic(
     r"""Returns the solution of $c\, u - \nabla \cdot (k \nabla u) = f$ with the values at the walls.
 
     It can be differentiated by everything, forwards and backwards: `f`, the coefficients, the values at the walls. Each
-    derivative takes one more solve. Where no solution is found, it is NaN, under a transformation without a word.
+    derivative takes one more solve. If no solution is found, it is NaN; under a transformation no error is raised.
 
-    Where no side gives a value and `c` is zero, the mean of the solution is zero, and the data must balance; see
-    `Poisson`.
+    If no side sets a value and `c` is zero, the mean of the solution is zero, and the data must balance; see `Poisson`.
 
     Args:
         operator: The operator, with its coefficients and boundary.

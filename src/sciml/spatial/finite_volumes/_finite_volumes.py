@@ -156,7 +156,7 @@ def _used(
 def rates_by_kernel(volumes: Any, law: AbstractConservationLaw, t: RealScalarLike, y: Array, args: Args) -> Array:
     """Returns the rates of a conserved state, without sources, by the kernel that was chosen.
 
-    Derivatives in both modes are those of the rates by XLA.
+    Derivatives in both modes are the derivatives of the rates by XLA.
     """
     arrays, static = eqx.partition((volumes, law, t, args), eqx.is_array)
 
@@ -183,7 +183,7 @@ def rates_by_kernel(volumes: Any, law: AbstractConservationLaw, t: RealScalarLik
 def _around(
     volumes: Any, law: AbstractConservationLaw, y: Array, axis: int, t: RealScalarLike, args: Args
 ) -> tuple[Array, Array]:
-    """Returns the ghost cells beyond both ends of an axis, of the cells next to the ends alone."""
+    """Returns the ghost cells beyond both ends of an axis, from the cells next to the ends only."""
     width = volumes.reconstruction.radius
     near = jnp.concatenate(ends(y, width, volumes.lead(y) + axis), axis=volumes.lead(y) + axis)
     return volumes.sides.around(law, law.primitive(near), axis, width, t, args)
@@ -203,7 +203,7 @@ class FiniteVolumes(eqx.Module):
 
     Attributes:
         grid: The grid.
-        sides: What is beyond its sides.
+        sides: The conditions beyond its sides.
         reconstruction: `Constant`, `Muscl`, `PPM`, `WENO3`, `WENO5`, `WENO5Z` or `TENO5`.
         flux: `Rusanov`, `HLL`, `HLLC`, `Roe` or `LaxWendroff`.
         variables: `Componentwise` or `Characteristic`.
@@ -215,13 +215,13 @@ class FiniteVolumes(eqx.Module):
         boundary: One condition for all sides, or by name: `{"x-": Inflow(state), "x+": Outflow(), "y": Periodic()}`;
             or a `sciml.parallel.Domain` that splits the grid over devices.
         reconstruction: How values are continued to the faces.
-        flux: What flows between two states.
+        flux: The numerical flux between two states.
         variables: In which variables.
-        limiter: What keeps the state positive.
+        limiter: The limiter that keeps the state positive.
 
     Raises:
-        ValueError: If the grid has too few cells for the reconstruction, or cells that differ with one of high order,
-            `boundary` does not name every side once, or is that of another grid.
+        ValueError: If the grid has too few cells for the reconstruction, or is not uniform for one of high order, or if
+            `boundary` does not cover every side once, or belongs to another grid.
         TypeError: If an argument has the wrong type.
 
     Example:
@@ -295,12 +295,12 @@ class FiniteVolumes(eqx.Module):
     ) -> "FiniteVolumes":
         """Returns finite volumes whose rates a kernel computes, or the same where none is taken.
 
-        Derivatives, in both modes, are those of the rates by XLA.
+        Derivatives, in both modes, are the derivatives of the rates by XLA.
 
         Args:
             law: The conservation law.
             y: A state of it, or its shape and dtype.
-            request: What is asked for.
+            request: The requested backend.
 
         Raises:
             ValueError: If a kernel was asked for that cannot run the law.
@@ -311,7 +311,7 @@ class FiniteVolumes(eqx.Module):
         return new
 
     def lead(self, state: Float[Array, "..."]) -> int:
-        """Returns how many axes a state has before those of the grid: one of components, or none for a scalar law."""
+        """Returns the number of a state's axes before the grid's: one of components, or none for a scalar law."""
         return state.ndim - self.grid.ndim
 
     def rates(
@@ -456,7 +456,7 @@ class _EachCellOnce:
         return [Neighbour(self._seen(states, k), fluxes[k], self._seen(speeds, k)) for k in near]
 
     def _seen(self, x: Array, k: int) -> Array:
-        """What faces see `width - k` cells below them."""
+        """The values that faces read `width - k` cells below them."""
         return jax.lax.slice_in_dim(x, k, k + self._n + 1, axis=x.ndim - self._ndim + self._axis)
 
 
@@ -469,12 +469,12 @@ _EXAMPLES = {
 
 
 def _lower(flux: Array, seen: Array | None, at: int, n: int) -> Array:
-    """What cells see at their lower faces."""
+    """The states of cells at their lower faces."""
     return jax.lax.slice_in_dim(flux if seen is None else flux + seen, 0, n, axis=at)
 
 
 def _upper(flux: Array, seen: Array | None, at: int, n: int) -> Array:
-    """What they see at their upper faces."""
+    """The states of cells at their upper faces."""
     return jax.lax.slice_in_dim(flux if seen is None else flux + seen, 1, n + 1, axis=at)
 
 

@@ -15,7 +15,7 @@ from ..._parameters import Parameter, parameter
 
 
 class AbstractFlux(eqx.Module):
-    """What flows through a face between two states; elementwise over the faces.
+    """Numerical fluxes through a face between two states; elementwise over the faces.
 
     Example:
         ```python

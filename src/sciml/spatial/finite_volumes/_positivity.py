@@ -1,9 +1,9 @@
 r"""Fluxes that keep what is positive positive.
 
-Along axis $k$ let $\alpha_k$ be the fastest speed. Where $u_i - F_{i+1/2} / \alpha_k$ and $u_{i+1} + F_{i+1/2} /
-\alpha_k$ are admissible at every face, an Euler step of Courant number up to 1/2 ends at a mean of such states:
-admissible, since these form a convex set. Rusanov's flux between the cells has this property. So the flux is moved
-towards it, as far as it must be, at each face alone; in smooth flow nothing is moved.
+Along axis $k$ let $\alpha_k$ be the fastest speed. If $u_i - F_{i+1/2} / \alpha_k$ and $u_{i+1} + F_{i+1/2} / \alpha_k$
+are admissible at every face, an Euler step of Courant number up to 1/2 ends at a mean of such states: admissible, since
+these form a convex set. Rusanov's flux between the cells has this property. So the flux is moved towards it, as far as
+necessary, at each face separately; in smooth flow nothing is moved.
 
 Source:
     X. Y. Hu, N. A. Adams, C.-W. Shu, J. Comput. Phys. 242:169, 2013; here with the speed at the face in place of the
@@ -24,7 +24,7 @@ _SHARE_OF_CELL = 1e-6
 
 
 class Neighbour(NamedTuple):
-    """What the limiter reads of the cells on one side of faces.
+    """The values that the limiter reads of the cells on one side of faces.
 
     Attributes:
         state: The conserved state.
@@ -40,8 +40,8 @@ class Neighbour(NamedTuple):
 class PositivityLimiter(eqx.Module):
     """Keeps density and pressure, or depth, positive: of states at faces, and of cells after a step.
 
-    What has to be positive a law says by `AbstractConservationLaw.positive`. States at faces are moved towards those
-    in the cells, and fluxes towards that of `Rusanov` of first order, each as far as it must be. With a method that
+    `AbstractConservationLaw.positive` defines the positive quantities of a law. States at faces are moved towards the
+    states in the cells, and fluxes towards the first-order `Rusanov` flux, each as far as necessary. With a method that
     preserves strong stability, such as `sciml.solvers.SSPRK33`, no step of a Courant number up to 1/2 makes a state
     inadmissible.
 

@@ -20,9 +20,9 @@ class AbstractReconstruction(eqx.Module):
     One formula serves both sides: `at_face` gets `2 radius - 1` cells in a row and returns the value in the middle one
     at its face towards the last. For the other side of a face it gets the cells in the opposite order.
 
-    A scheme of more than second order takes the values in cells as those at their centres, and interpolates;
-    `correction` then makes the difference of fluxes at the middles of faces a derivative of that order, along each
-    axis alone (Jiang, Shu and Zhang), so that it is of that order in two and three dimensions, too.
+    A scheme of more than second order treats the values in cells as values at their centres, and interpolates;
+    `correction` then makes the difference of fluxes at the middles of faces a derivative of that order, along each axis
+    separately (Jiang, Shu and Zhang), so that it also has that order in two and three dimensions.
 
     Attributes:
         radius: How many cells at either side of a face it reads.
@@ -63,7 +63,7 @@ class AbstractReconstruction(eqx.Module):
         """
 
     def spectrum(self, rate: Float[Array, ""]) -> Complex[Array, " waves"]:
-        """Returns the eigenvalues of the transport of smooth waves, which cross so many cells in a unit of time."""
+        """Returns the eigenvalues of the transport of smooth waves, which cross a number of cells per unit of time."""
         shifts = np.arange(len(self.linear)) - (self.radius - 1)
         face = np.exp(1j * np.outer(PHASES, shifts)) @ np.array(self.linear)
         if self.correction:
@@ -241,7 +241,7 @@ _FOURTH = (0.5, -1.5, 1.0, 1.0, -1.5, 0.5)
 _CORRECTION = tuple(-a / 24 + 7 * b / 5760 for a, b in zip(_SECOND, _FOURTH))
 
 _LEAST_SMOOTHNESS = 1e-12
-"""What is added to the smoothness, in units of the squares of the values: a jump of a millionth is none."""
+"""The addition to the smoothness, in units of the squares of the values: a jump of a millionth counts as none."""
 
 
 def parabolas(cells: Sequence[Array]) -> tuple[list[Array], list[Array]]:

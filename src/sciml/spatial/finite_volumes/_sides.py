@@ -1,4 +1,4 @@
-"""What happens at the sides of the box that a flow may cross, or not."""
+"""Conditions at the sides of a box for flows that may cross them."""
 
 import abc
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from .._conditions import Periodic, SideValue, callable_leaf, evaluated, side_va
 
 
 class AbstractSide(eqx.Module):
-    """What is beyond a side of the box, as ghost cells of the primitive variables.
+    """The values beyond a side of the box, as ghost cells of the primitive variables.
 
     Example:
         ```python
@@ -48,7 +48,7 @@ class AbstractSide(eqx.Module):
             law: The conservation law.
             layers: The layers of cells, primitive states.
             axis: The axis of the grid across the side.
-            at: Which axis of the array that is.
+            at: The axis of the array.
         """
 
     def evaluated(self, t: RealScalarLike, args: Args) -> "AbstractSide":
@@ -235,7 +235,7 @@ class NoSlipWall(AbstractSide):
 
 
 class _AcrossAxis(AbstractSide):
-    """The axis r = 0, which is no side: what is beyond it is the flow on its other side, a mirror image."""
+    """The axis r = 0, which is not a side: beyond it is the flow on its other side, a mirror image."""
 
     def ghosts(
         self, law: AbstractConservationLaw, layers: Float[Array, "..."], axis: int, at: int
@@ -247,7 +247,7 @@ class _AcrossAxis(AbstractSide):
 
 
 class AbstractSides(eqx.Module):
-    """What is around the cells of a grid: around all of them, or around the block that a device holds.
+    """The surroundings of the cells of a grid: of all cells, or of the block that a device holds.
 
     `Sides` is one for a whole grid; `sciml.parallel.Domain` makes one of it for blocks.
 
@@ -297,10 +297,10 @@ class AbstractSides(eqx.Module):
 
     @abc.abstractmethod
     def local(self, values: Array) -> Array:
-        """Returns the part of an array over the whole grid that is that of the cells here."""
+        """Returns the part of an array over the whole grid that belongs to the cells here."""
 
     def along(self, values: Array, axis: int) -> Array:
-        """Returns the part of a vector along an axis of the whole grid that is that of the cells here, or their faces.
+        """Returns the part of a vector along an axis of the whole grid for the cells here, or for their faces.
 
         Args:
             values: A number for each cell or each face along the axis.
@@ -319,7 +319,7 @@ class AbstractSides(eqx.Module):
 
 
 class Sides(AbstractSides):
-    """What is beyond each side of a grid.
+    """The conditions beyond each side of a grid.
 
     Attributes:
         grid: The grid.
@@ -331,7 +331,7 @@ class Sides(AbstractSides):
 
     Raises:
         ValueError: If a side has none, or two, or if one end of an axis is periodic and the other is not.
-        TypeError: If one is none of these.
+        TypeError: If one is not one of these.
 
     Example:
         ```python
@@ -360,7 +360,7 @@ class Sides(AbstractSides):
 
     @property
     def periodic(self) -> tuple[bool, ...]:
-        """Which axes are periodic."""
+        """The periodic axes."""
         return tuple(isinstance(pair[0], Periodic) for pair in self.pairs)
 
     def around(
@@ -414,7 +414,7 @@ class Sides(AbstractSides):
 
 
 def _along_side(value: Any, name: str, lead: int, layers: Array, at: int) -> Array:
-    """Returns a value at a side, with so many axes of components, as one that broadcasts with the layers next to it."""
+    """Returns a value at a side, with a number of component axes, as one that broadcasts with the layers next to it."""
     given = jnp.asarray(value, layers.dtype)
     if given.ndim == lead:
         return given.reshape(given.shape + (1,) * (layers.ndim - max(lead, 1)))
@@ -430,7 +430,7 @@ def as_sides(grid: AbstractGrid, boundary: Any) -> AbstractSides:
     """Returns what finite volumes were given for their boundary as what is around their cells.
 
     Raises:
-        ValueError: If it is that of another grid.
+        ValueError: If it belongs to another grid.
     """
     if hasattr(boundary, "sides_of"):  # a `parallel.Domain`
         boundary = boundary.sides_of(grid)

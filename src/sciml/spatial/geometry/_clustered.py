@@ -47,8 +47,8 @@ def clustered_faces(
 
     $$x(s) = l + (u - l)\, \frac{\tanh(\beta (s - c)) + \tanh(\beta c)}{\tanh(\beta (1 - c)) + \tanh(\beta c)}$$
 
-    Cells are widest where $s = c$: with $c = \tfrac12$ both ends are fine alike, with $c = 1$ the lower end alone, with
-    $c = 0$ the upper one. The widest is about $\cosh^2(\beta \max(c, 1 - c))$ times as wide as the finest.
+    Cells are widest where $s = c$: with $c = \tfrac12$ both ends are equally fine, with $c = 1$ only the lower end,
+    with $c = 0$ only the upper one. The widest is about $\cosh^2(\beta \max(c, 1 - c))$ times as wide as the finest.
 
     Args:
         n: The number of cells.

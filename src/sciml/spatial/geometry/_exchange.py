@@ -1,4 +1,4 @@
-"""What cells exchange through their faces, as a symmetric matrix: couplings of neighbours, and what walls add."""
+"""The exchange between cells through their faces, as a symmetric matrix: couplings of neighbours and walls."""
 
 from collections.abc import Callable
 from typing import Any
@@ -94,14 +94,14 @@ def beyond(padded: Array, axis: int, end: int) -> Array:
 
 
 def _through(boundary: Any, faces: Any, axis: int, k: Array, dtype: Any) -> tuple[Array, Array]:
-    """What leaves a fluid cell through the surface at each face, by its value, and what enters whatever it is."""
+    """The outflow of a fluid cell through the surface at each face, per unit of its value, and the constant inflow."""
     gain, source = at_surface(boundary, faces, axis, dtype)
     area, ndim = _metric.areas(boundary.grid, axis), boundary.grid.ndim
     return _metric.times(k * gain, ndim, area), _metric.times(k * source, ndim, area)
 
 
 def _to_fluid(faces: Any, x: Array, axis: int) -> Array:
-    """What each cell has of its faces where these are on the surface of the body, and the cell is not in it."""
+    """The faces of each cell on the surface of the body, if the cell is not in it."""
     return _of_cells(jnp.where(faces.met & faces.upper, x, 0), jnp.where(faces.met & faces.lower, x, 0), axis)
 
 

@@ -25,7 +25,7 @@ def alike(boundary: Any) -> bool:
 
 
 def strip(padded: Array, axis: int, ndim: int) -> Array:
-    """Returns a field with one ghost layer, without those of the other axes."""
+    """Returns a field with one ghost layer, without the ghost layers of the other axes."""
     for other in range(ndim):
         if other != axis:
             at = padded.ndim - ndim + other
@@ -128,7 +128,7 @@ def gradient(boundary: Any, padded: Array) -> list[Array]:
         slope = slopes(boundary, padded, axis)
         at = slope.ndim - grid.ndim + axis
         n = slope.shape[at] - 1
-        # along the axis alone: that lengths differ along the others changes nothing
+        # only along the axis: different lengths along the others change nothing
         steps = {axis: _metric.steps(grid, axis, periodic)}
         span = over(_metric.product(grid.ndim, steps, slope.dtype, _metric.here_of(boundary)), slope)
         faces = surface_of(boundary, axis, slope.dtype)
@@ -167,14 +167,14 @@ def divergence(boundaries: Sequence[Any], padded: Sequence[Array]) -> Array:
 
 
 def between_faces(boundary: Any, k: Array, axis: int, mean: Callable[[Array, Array], Array], series: bool) -> Array:
-    """Returns a coefficient at the faces across an axis; at a body that of the cell, as at a wall where in series.
+    """Returns a coefficient at the faces across an axis; at a body the cell's coefficient, as at a wall if in series.
 
     Args:
         boundary: The boundary.
         k: The coefficient, a number or a field.
         axis: The axis.
         mean: The coefficient between two cells that are alike.
-        series: Whether it is that of both cells in series, which their widths decide.
+        series: Whether both cells are in series, with weights by their widths.
     """
     if k.ndim == 0:
         return k

@@ -1,4 +1,4 @@
-"""Bodies within a grid: cells that are no part of the field, and the condition on their surface."""
+"""Bodies within a grid: cells that are not part of the field, and the condition on their surface."""
 
 from typing import Any, NamedTuple
 
@@ -25,10 +25,10 @@ class Immersed(eqx.Module):
     can be differentiated by the shape of the body.
 
     A body of cells has the surface of its cells, in stairs, and so has any body under `Neumann` and `Robin`: solutions
-    are of first order then, and a slope that is not zero is one through these stairs. What flows through the surface
-    with `Neumann(0.0)` is zero to rounding.
+    are of first order then, and a slope that is not zero is one through these stairs. The flux through the surface with
+    `Neumann(0.0)` is zero to rounding.
 
-    What a field holds in the cells of a body is not read, and its rate there is zero.
+    The values of a field in the cells of a body are not read, and their rates are zero.
 
     Attributes:
         levels: $\varphi$, positive outside of the body: an array over the grid, plus and minus one for cells.
@@ -91,7 +91,7 @@ class Immersed(eqx.Module):
 
     @property
     def fluid(self) -> Bool[Array, "..."]:
-        """Which cells are outside of the body."""
+        """The cells outside of the body."""
         return self.levels > 0
 
     @property
@@ -105,7 +105,7 @@ class Immersed(eqx.Module):
 
 
 class Surface(NamedTuple):
-    """What is known of the faces across an axis of a grid with a body, one more than cells.
+    """The geometry of the faces across an axis of a grid with a body, one more than cells.
 
     Attributes:
         lower: Whether the cell before the face is fluid.

@@ -23,7 +23,7 @@ Here = Callable[[Array, int], Array] | None
 
 
 def times(x: Array, ndim: int, factors: Factors, here: Here = None) -> Array:
-    """Returns an array whose last axes are those of the grid, times the factors."""
+    """Returns an array whose last axes are the axes of the grid, times the factors."""
     kind = jnp.finfo(x.dtype).dtype
     for axis, factor in factors.items():
         if not np.all(factor == 1):

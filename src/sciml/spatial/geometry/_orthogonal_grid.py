@@ -21,12 +21,12 @@ class OrthogonalGrid(AbstractGrid):
 
     `Laplacian`, `VariableLaplacian`, `Gradient`, `Divergence`, `EllipticOperator` with `solve_elliptic`,
     `ImplicitDiffusion` and the models made of these take it as they take a `Grid`, of second order on faces that come
-    from a smooth mapping, such as `clustered_faces`; finite volumes take it with `Constant` and `Muscl`. Fields
-    on it are split over devices by `sciml.parallel.Domain`. What needs cells that are all alike (transforms, higher
-    orders, kernels) says so. In Cartesian
-    coordinates it takes flow that cannot be compressed, too (`sciml.models.IncompressibleFlow`).
+    from a smooth mapping, such as `clustered_faces`; finite volumes take it with `Constant` and `Muscl`. Fields on it
+    are split over devices by `sciml.parallel.Domain`. Features that require a uniform grid (transforms, higher orders,
+    kernels) raise an error. In Cartesian coordinates it also supports incompressible flow
+    (`sciml.models.IncompressibleFlow`).
 
-    The axis $r = 0$ is no side: it takes no condition. A full circle of angles is `Periodic` without being told.
+    The axis $r = 0$ is not a side: it has no condition. A full circle of angles is `Periodic` without being told.
 
     Attributes:
         faces: The faces along each axis, in rising order.
@@ -151,7 +151,7 @@ class OrthogonalGrid(AbstractGrid):
         return tuple(found)
 
     def volumes(self, at: Location = "center") -> Array:
-        """Returns the volume that belongs to each unknown: that of cells, or to the centres of these from a face.
+        """Returns the volume of each unknown: of a cell, or between the centres next to a face.
 
         Args:
             at: A location, or one for each axis; in other than Cartesian coordinates `"center"`.
@@ -176,10 +176,10 @@ class OrthogonalGrid(AbstractGrid):
     def cartesian(self, *coordinates: Array) -> tuple[Array, ...]:
         r"""Returns the Cartesian coordinates of places: $x, y$ and $z$ in the plane or the space of the grid.
 
-        Only those of `Polar` with two or three axes turn; all others come back as they are.
+        Only vectors in `Polar` with two or three axes rotate; all others are returned unchanged.
 
         Args:
-            coordinates: Those of the grid, such as `grid.coordinates("node")`.
+            coordinates: The coordinates of the grid, such as `grid.coordinates("node")`.
         """
         if self.system.turning is None or len(coordinates) <= self.system.turning:
             return coordinates

@@ -1,4 +1,4 @@
-"""What happens at the sides of a box to a flow that cannot be compressed."""
+"""Conditions at the sides of a box for incompressible flow."""
 
 import abc
 from collections.abc import Sequence
@@ -29,9 +29,9 @@ def components(name: str) -> Any:
 
 
 class AbstractFlowSide(eqx.Module):
-    """What holds for velocity and pressure at a side of the box.
+    """The conditions for velocity and pressure at a side of the box.
 
-    Where the velocity across the side is given, the pressure has no slope there; where it is not, the pressure is.
+    If the velocity across the side is given, the pressure has no slope there; otherwise the pressure is given.
 
     Example:
         ```python
@@ -194,8 +194,8 @@ class VelocityInlet(AbstractFlowSide):
 class PressureOutlet(AbstractFlowSide):
     """A side where the pressure is given, through which the fluid leaves as it comes.
 
-    No shear acts there, and what is carried goes on beyond it by a line through the last two cells. Where much of the
-    fluid comes back in, the box is too short.
+    No shear acts there, and what is carried goes on beyond it by a line through the last two cells. If much of the
+    fluid flows back in, the box is too short.
 
     Attributes:
         value: The pressure over the density there: a number, an array along the side, or a function `(t, args)`.

@@ -164,7 +164,7 @@ class StaggeredDivergence(eqx.Module):
 
     @property
     def radius(self) -> int:
-        """How many faces beyond those of a cell the stencil reads."""
+        """The number of faces beyond the faces of a cell that the stencil reads."""
         return self.order // 2 - 1
 
     def _faces(self, axis: int) -> Boundaries:
@@ -195,7 +195,7 @@ class StaggeredDivergence(eqx.Module):
         return total
 
     def _gathered(self, flux: Array, axis: int) -> Array:
-        """What flows through the faces across an axis of cells that differ, over their volumes."""
+        """The flow through the faces across an axis of a non-uniform grid, over the volumes of cells."""
         if self.boundary.periodic[axis]:  # the first face is the last one too
             at = flux.ndim - self.grid.ndim + axis
             flux = jnp.concatenate([flux, jax.lax.slice_in_dim(flux, 0, 1, axis=at)], at)

@@ -165,7 +165,7 @@ class Projection(eqx.Module):
     ) -> tuple[Velocity, Float[Array, "..."]]:
         r"""Returns the acceleration $f - \nabla p$ that keeps the divergence as it is, and the pressure $p$.
 
-        Where the velocity at a side is a function of time, its rate is part of the balance.
+        If the velocity at a side is a function of time, its rate is part of the balance.
 
         Args:
             force: $f$, the sum of all other forces over the density, at the unknown faces.

@@ -32,7 +32,7 @@ def over_gaps(grid: AbstractGrid, x: Array, axis: int, periodic: bool, location:
 
     Args:
         grid: The grid.
-        x: The differences, at all faces or at those of a location.
+        x: The differences, at all faces or at the faces of a location.
         axis: The axis.
         periodic: Whether it is periodic; beyond a wall cells are as wide as the last one before it.
         location: At which faces; None for all, one more than cells.

@@ -1,8 +1,8 @@
 """Conditions at the sides of a grid of which a device holds a block: ghosts from its neighbours, and beyond walls.
 
 A block has as many faces across a split axis as cells: those at their lower ends, or at their upper ends where the
-first face of the grid is given and the last is not. Where both are given the first block has a place for the first one,
-too, which is no unknown: it is zero in states and rates, and `pad` replaces it by what is given.
+first face of the grid is given and the last is not. If both are given, the first block also has a place for the first
+face, which is not an unknown: it is zero in states and rates, and `pad` replaces it by the given value.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ class SplitBoundaries(eqx.Module):
 
     @property
     def location(self) -> tuple[str, ...]:
-        """Where the places are along each axis of a block."""
+        """The positions of the places along each axis of a block."""
         found = self.whole.location
         return tuple("lower" if name == "inner" and self._split(a) else name for a, name in enumerate(found))
 
@@ -49,7 +49,7 @@ class SplitBoundaries(eqx.Module):
 
     @property
     def periodic(self) -> tuple[bool, ...]:
-        """Which axes are periodic within a block: not those that are split."""
+        """The periodic axes within a block: not the split axes."""
         return tuple(p and not self._split(axis) for axis, p in enumerate(self.whole.periodic))
 
     @property
@@ -93,7 +93,7 @@ class SplitBoundaries(eqx.Module):
         return x
 
     def unknown(self, u: Array) -> Array:
-        """Returns a field with zero at the place that is no unknown."""
+        """Returns a field with zero at the place that is not an unknown."""
         for axis in range(self.grid.ndim):
             if not self._inner(axis):
                 continue

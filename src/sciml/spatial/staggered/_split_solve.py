@@ -40,7 +40,7 @@ class AxisMove(NamedTuple):
         split: The axis that is split then.
         over: The axis of the grid whose devices split it.
         size: The number of coefficients along the axis that is split then.
-        skips: Whether the first place of the axis that is whole then is no unknown.
+        skips: Whether the first place of the axis that is then whole is not an unknown.
     """
 
     whole: int
@@ -58,7 +58,7 @@ def plan(
     Args:
         axes: How each axis is transformed.
         devices: Over how many devices each is split.
-        skips: Of which axes, where they are split, the first place is no unknown; None for none.
+        skips: The axes whose first place is not an unknown when they are split; None for none.
     """
     split = {axis: axis for axis, count in enumerate(devices) if count > 1}
     left, sizes, steps = list(range(len(axes))), [len(axis.eigenvalues) for axis in axes], []
@@ -92,9 +92,9 @@ def divide_blocks(
     blocks: AbstractBlocks,
     denominator: Callable[[Array], Array] = lambda total: total,
 ) -> Array:
-    """Returns the block of the field whose coefficients are those of `f` over a function of the eigenvalues.
+    """Returns the block of the field whose coefficients are the coefficients of `f` over a function of the eigenvalues.
 
-    Where that is zero they are zero, and so is what is no unknown.
+    If that is zero they are zero, as are places that are not unknowns.
 
     Args:
         axes: How each axis is transformed.
@@ -164,13 +164,13 @@ def _widened(x: Array, at: int, size: int, before: bool = False) -> Array:
 
 
 def divide_split(boundary: SplitBoundaries, f: Array, denominator: Callable[[Array], Array]) -> Array:
-    """Returns the block of the field whose coefficients are those of `f` over a function of the eigenvalues.
+    """Returns the block of the field whose coefficients are the coefficients of `f` over a function of the eigenvalues.
 
-    Where that is zero they are zero.
+    If that is zero they are zero.
 
     Args:
         boundary: The conditions.
-        f: The block of a real field, with any number where a place is no unknown.
+        f: The block of a real field, with any number at a place that is not an unknown.
         denominator: The function of the eigenvalues of the Laplacian.
 
     Raises:

@@ -27,7 +27,7 @@ def viscous(velocity: StaggeredVelocity, viscosity: Array, u: Velocity) -> Veloc
 
 
 def projection(velocity: StaggeredVelocity) -> Callable[[Velocity], Velocity]:
-    """Returns the projection with zero at the sides, and at places of a block that are no unknowns."""
+    """Returns the projection with zero at the sides, and at places of a block that are not unknowns."""
     linear = Projection(velocity).linear
     return lambda u: velocity.unknown(linear(u))
 
@@ -35,7 +35,7 @@ def projection(velocity: StaggeredVelocity) -> Callable[[Velocity], Velocity]:
 def solve_stokes(velocity: StaggeredVelocity, viscosity: Array, shift: Array, right: Velocity) -> Velocity:
     r"""Returns the solution of $(1 - \tau P L)\, u = r$, $L = \nu \nabla^2$; NaN where it is not found.
 
-    What of $r$ has divergence, $q = r - P r$, the operator leaves as it is. The rest solves
+    The operator does not change the part of $r$ with divergence, $q = r - P r$. The rest solves
     $(1 - \tau P L P)\, z = P (r + \tau L q)$, which is symmetric in the sum over faces with their volumes: faces on a
     side have one half. Its derivatives take one more solve each.
     """
@@ -119,7 +119,7 @@ def _closed(velocity: StaggeredVelocity) -> list[Laplacian]:
 
 
 def _roots_of_volumes(velocity: StaggeredVelocity, dtype: Any) -> list[Array]:
-    """The roots of the volumes of the unknown faces, over that of a cell."""
+    """The roots of the volumes of the unknown faces, relative to a cell."""
     grid = velocity.grid if velocity.blocks is None else velocity.blocks.grid
     pressure, found = velocity.pressure, []
     periodic = pressure.periodic if velocity.blocks is None else pressure.whole.periodic

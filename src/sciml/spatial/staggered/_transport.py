@@ -16,7 +16,7 @@ from ._velocity import StaggeredVelocity, Velocity, cut, difference, mean
 
 
 class AbstractTransport(eqx.Module):
-    """What value a flow carries through a face, from those in the cells around it.
+    """Interpolation of carried values to faces, from the cells around them.
 
     Attributes:
         width: How many layers of cells at either side of a face it reads.

@@ -50,12 +50,12 @@ class StaggeredVelocity(eqx.Module):
             a difference counts by the distance of the places, and what is carried by the widths of cells.
         boundary: One side for all, or by name: `{"x-": VelocityInlet((1.0, 0.0)), "x+": PressureOutlet(),
             "y": NoSlip()}`.
-        blocks: How the grid is split over devices; within `sciml.parallel.Domain.run` the faces are those of a block.
+        blocks: The split of the grid over devices; within `sciml.parallel.Domain.run` the faces belong to a block.
 
     Raises:
         ValueError: If a side has none, or two, if one end of an axis is periodic and the other is not, if the grid
             has one axis or turns, or if no side is an outlet and more enters than leaves.
-        TypeError: If one is no side.
+        TypeError: If one is not a side.
 
     Source:
         F. H. Harlow, J. E. Welch, Phys. Fluids 8:2182, 1965.
@@ -120,7 +120,7 @@ class StaggeredVelocity(eqx.Module):
         return values if self.blocks is None or values.ndim == 0 else self.pressure.part(values)
 
     def unknown(self, velocity: Velocity) -> Velocity:
-        """Returns a velocity, or its rates, with zero at places of a block that are no unknowns."""
+        """Returns a velocity, or its rates, with zero at places of a block that are not unknowns."""
         if self.blocks is None:
             return velocity
         return tuple(self.component(i).unknown(u) for i, u in enumerate(velocity))
@@ -279,7 +279,7 @@ class StaggeredVelocity(eqx.Module):
     ) -> dict[tuple[int, int], Array]:
         r"""Returns how the velocity deforms, $S_{ij} = \tfrac12 (\partial_j u_i + \partial_i u_j)$, for $i \leq j$.
 
-        Those of $i = j$ are at centres, the others at the edges where faces of both axes meet.
+        The components with $i = j$ are at centres, the others at the edges where faces of both axes meet.
         """
         return self._products_of_slopes(velocity, t, args, lambda a, b: (a + b) / 2, diagonal=True)
 
