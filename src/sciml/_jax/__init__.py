@@ -1,1 +1,1 @@
-"""What JAX lacks or changes between versions: varying axes, loops, barriers, marks on values, checkpoint levels."""
+"""Additions to JAX and differences between its versions: varying axes, loops, barriers, marks, checkpoint levels."""

@@ -48,7 +48,8 @@ def reverse_only(tree: PyTree, message: str) -> PyTree:
 def never_computed(kinds: Iterable[Any], message: str) -> list[Array]:
     """Returns arrays of given shapes and dtypes that stand for values which nothing may need.
 
-    They are the tangents of what has reverse mode alone, and are transposed by a rule that does not look at them.
+    They are the tangents of operations that only have reverse mode, and are transposed by a rule that does not look at
+    them.
 
     Args:
         kinds: Arrays or their types.
@@ -105,8 +106,9 @@ def _primitive(name: str) -> Any:
     return mark
 
 
-# Values and their tangents have a mark each. JAX partially evaluates the body of a scan, values too, when it looks for
-# what does not change from iteration to iteration: that is no sign of reverse mode. With tangents it is.
+# Values and their tangents have a mark each. JAX partially evaluates the body of a scan, including values, when it
+# looks for parts that do not change from iteration to iteration: that is not a sign of reverse mode. With tangents it
+# is.
 _mark, _mark_of_tangent = _primitive("forward_only"), _primitive("forward_only_tangent")
 ad.defjvp(_mark, lambda tangent, x, message: _mark_of_tangent.bind(tangent, message=message))
 partial_eval.custom_partial_eval_rules[_mark_of_tangent] = _refuse_unknown  # pyright: ignore[reportArgumentType]

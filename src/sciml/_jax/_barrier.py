@@ -16,7 +16,7 @@ def behind_a_branch(holds: Bool[Array, ""], *arrays: Array, otherwise: float = 0
     Args:
         holds: Its predicate, of which the compiler knows nothing and the caller that it holds.
         arrays: The arrays.
-        otherwise: What they would be filled with where it does not hold.
+        otherwise: The fill values if it does not hold.
     """
     return jax.lax.cond(holds, lambda *xs: xs, lambda *xs: tuple(jnp.full_like(x, otherwise) for x in xs), *arrays)
 

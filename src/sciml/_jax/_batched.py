@@ -94,7 +94,7 @@ def merging(fn: Callable[..., Any], count: int, flags: tuple[bool, ...]) -> Call
     Args:
         fn: As for `batched`.
         count: The number of lanes.
-        flags: Which of the arrays have lanes.
+        flags: The arrays that have lanes.
     """
 
     def run(*arrays):
@@ -140,7 +140,7 @@ def _over_lanes(fn, lanes_of, count: int, flags: tuple[bool, ...]) -> Callable[.
 
 
 def _of_no_batch(out: Any) -> tuple[Any, Any]:
-    """Returns what a rule returns where nothing is batched: `custom_vmap` in forward mode, if tangents alone are."""
+    """Returns the unbatched result of a rule: `custom_vmap` in forward mode, if only tangents have members."""
     return out, jax.tree.map(lambda _: False, out)
 
 
@@ -150,7 +150,7 @@ def _with_tangents(fn, lanes_of, moved: tuple[bool, ...]) -> tuple[Callable[...,
     Args:
         fn: As for `batched`.
         lanes_of: As for `_batched`.
-        moved: Which of the arrays have a tangent; these follow the arrays. Of the results the inexact leaves have.
+        moved: The arrays that have a tangent; the tangents follow the arrays. Of the results the inexact leaves have.
     """
     size = len(moved)
 

@@ -1,7 +1,7 @@
 """A choice of branches whose closures vary over the same mesh axes.
 
-Where JAX batches `jax.lax.cond` inside `shard_map`, it makes all that the branches close over vary alike and keeps the
-programs that it had traced, which refuse to promote what varies already.
+When JAX batches `jax.lax.cond` inside `shard_map`, it makes all values that the branches close over vary alike and
+reuses the programs that it had traced, which refuse to promote values that already vary.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,9 +20,9 @@ def cond(predicate: Bool[Array, ""], one: Callable[[], _T], other: Callable[[], 
     """`jax.lax.cond` of functions without arguments, whose results vary over the axes that `like` varies over.
 
     Args:
-        predicate: Which of them it is.
-        one: Where it holds.
-        other: Where it does not.
+        predicate: The selection.
+        one: The value if it holds.
+        other: The value if it does not.
         like: Values that both close over.
     """
     if not jax.sharding.get_abstract_mesh().manual_axes:
@@ -35,7 +35,7 @@ def switch(index: Int[Array, ""], branches: Sequence[Callable[[], _T]], *, like:
     """`jax.lax.switch` of functions without arguments, whose results vary over the axes that `like` varies over.
 
     Args:
-        index: Which of them it is.
+        index: The index of the selected branch.
         branches: The functions.
         like: Values that they close over.
     """

@@ -44,7 +44,7 @@ def split(steps: int, levels: int, most: int | None = None, multiple: int = 1) -
         steps: The number of steps.
         levels: The number of levels; fewer are made where there are too few steps for them.
         most: The largest number of states that will do; without it, up to a quarter more than needed.
-        multiple: What the innermost count is a multiple of, where one will do: so many steps are taken at a time.
+        multiple: The divisor of the innermost count, if one fits: this number of steps is taken at a time.
     """
     exact = _split(steps, levels, True, multiple)
     if most is None or sum(exact) <= most:
@@ -93,8 +93,8 @@ def segmented(steps: int, segments: int) -> tuple[int, ...]:
 def pieces(steps: int, counts: tuple[int, ...]) -> list[tuple[int, tuple[int, ...]]]:
     """Returns where in the scan which counts run: all whole blocks first, then ever shorter ones.
 
-    Written in the mixed radix of the counts, the number of steps has one digit for each level: so many
-    blocks of that level remain, and no step is padded.
+    Written in the mixed radix of the counts, the number of steps has one digit for each level: this number of blocks of
+    that level remains, and no step is padded.
 
     Returns:
         Pairs of the number of a piece's first step and its counts.
@@ -114,7 +114,7 @@ def check_policy(memory: Any, levels: Any, segments: Any, where: str) -> None:
 
     Raises:
         ValueError: If not.
-        TypeError: If one is no integer.
+        TypeError: If one is not an integer.
     """
     given = {name: x for name, x in (("memory", memory), ("levels", levels), ("segments", segments)) if x is not None}
     if len(given) > 1:

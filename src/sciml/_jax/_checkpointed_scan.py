@@ -37,11 +37,11 @@ def checkpointed_scan(
     $$n = c_1 c_2 \cdots c_L \text{ steps}, \qquad c_1 + \dots + c_L \approx L\, n^{1/L} \text{ carries kept},
       \qquad L - 1 \text{ more forward passes}.$$
 
-    Values are those of `jax.lax.scan`, to the bit, except where XLA unrolls a loop of few steps and so rounds
-    differently; gradients agree to rounding. What the steps compute on the way is never stored but computed
-    again, step by step. The program has as many nested loops as levels and grows no further
-    with the number of steps. All of JAX's transformations apply, in any order: it is made of `jax.lax.scan` and
-    `jax.checkpoint` (Griewank and Walther, *Evaluating Derivatives*, 2008, chapter 12, for the scheme).
+    Values equal the values of `jax.lax.scan` bitwise, unless XLA unrolls a loop of few steps and rounds differently;
+    gradients agree to rounding. Intermediate values of the steps are never stored but computed again, step by step. The
+    program has as many nested loops as levels and grows no further with the number of steps. All of JAX's
+    transformations apply, in any order: it is made of `jax.lax.scan` and `jax.checkpoint` (Griewank and Walther,
+    *Evaluating Derivatives*, 2008, chapter 12, for the scheme).
 
     At most one of `memory`, `levels` and `segments` is given; without any there are two levels.
 
@@ -56,10 +56,10 @@ def checkpointed_scan(
         levels: The number of levels; 1 keeps every carry.
         segments: The number of segments of a scan of two levels: one carry is kept for each, and the
             carries within one at a time.
-        store: Where the outermost level keeps its carries. `jax.memory.Space.Host`, in place of
+        store: The memory in which the outermost level keeps its carries. `jax.memory.Space.Host`, instead of
             `jax.memory.Space.Device`, moves them to the host's memory while the steps run, and back when the gradient
-            comes to them; those of inner levels stay on the device. On a CPU, whose memory is the host's,
-            nothing moves.
+            needs them; the carries of inner levels stay on the device. On a CPU, whose memory is the host's, nothing
+            moves.
         reverse: Whether to run from the last input to the first.
 
     Returns:
@@ -68,7 +68,7 @@ def checkpointed_scan(
     Raises:
         ValueError: If more than one policy is given, if one is not positive, if no number of levels fits
             `memory`, or if the inputs do not agree on the number of steps.
-        TypeError: If a policy or the length is not an integer, or `store` is no `jax.memory.Space`.
+        TypeError: If a policy or the length is not an integer, or `store` is not a `jax.memory.Space`.
 
     Example:
         ```python

@@ -3,7 +3,7 @@
 `batched` has no reverse mode, so that a rule has to stand around it, and sees one member: what members share then gets
 a cotangent from each of them before JAX adds these up, as many copies of a network's weights as there are members. Here
 `jax.vmap` meets a primitive and puts the function over lanes in its place, and what is differentiated is that function.
-Where the gradient is each member's own, as in `jax.vmap(jax.grad(f))`, the function of one member is.
+If each member has its own gradient, as in `jax.vmap(jax.grad(f))`, the function of one member is used.
 """
 
 import functools
@@ -31,8 +31,8 @@ def differentiable(make: Make) -> Callable[..., PyTree]:
     """Makes a function of one member that `jax.vmap` runs over lanes and that has the derivatives of what runs.
 
     Args:
-        make: Called with None and no flag set for one member. What it returns must not close over traced values, and
-            may be differentiated in whatever mode JAX is to differentiate the result in.
+        make: Called with None and no flag set for one member. Its result must not close over traced values, and must
+            support differentiation in the mode that JAX uses for it.
 
     Example:
         ```python
@@ -96,7 +96,7 @@ def _transformed_as(fn: Callable[..., PyTree], apart: Callable[..., PyTree]) -> 
 
 
 class Call:
-    """A function over so many lanes, and the program that it is."""
+    """A function over a number of lanes, and its program."""
 
     def __init__(self, make: Make, count: int | None, flags: tuple[bool, ...]):
         self.make, self.count, self.flags = make, count, flags
@@ -118,7 +118,7 @@ class Call:
     def types(self, avals: Any) -> tuple[list, Any, ClosedJaxpr]:
         """Returns the types of the results for arrays of such types, their effects, and a program to be read.
 
-        Where members are sharded by their type, `jax.vmap` asks for those of one member. It takes the axes that these
+        If members are sharded by their type, `jax.vmap` requests the types of one member. It takes the axes that these
         are sharded over from every `jax.shard_map` within, where JAX refuses many a program: it is traced on no mesh.
         """
         mesh = mesh_of_whole(avals)
@@ -159,7 +159,7 @@ def _run(*arrays: Any, call: Call, programs: Any) -> list:
 
 
 def _run_now(*arrays: Any, call: Call, programs: Any) -> list:
-    """Runs outside of any program: on a mesh with explicit axes within one, since that knows an abstract mesh alone."""
+    """Runs outside of any program: on a mesh with explicit axes within one, because that requires an abstract mesh."""
     run, arrays = functools.partial(_run, call=call, programs=programs), _as_arrays(arrays)
     return (jax.jit(run) if any(map(typed_sharding, arrays)) else run)(*arrays)
 

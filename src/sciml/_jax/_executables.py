@@ -3,7 +3,7 @@
 XLA's programs carry their devices with them, so that JAX compiles once for each of them, the same code every time. A
 compiled program can be written down and read back, which takes milliseconds, and here it is read back with other
 devices in place of its own. JAX has a function for the first half, `jax.experimental.serialize_executable`; the second
-is its reader with one difference, seen to work on JAX 0.10.2 and 0.12.0. Where it does not, the caller compiles.
+is its reader with one difference, seen to work on JAX 0.10.2 and 0.12.0. Otherwise the caller compiles.
 """
 
 import io
@@ -28,13 +28,14 @@ def on_other_devices(
     Args:
         compiled: The program, compiled for one device.
         program: Its StableHLO.
-        devices: What it was compiled for.
-        others: What it shall run on.
+        devices: The devices for which it was compiled.
+        others: The devices on which it will run.
     """
     same_kind = {d.device_kind for d in devices} == {d.device_kind for d in others}
     if len(devices) != 1 or len(others) != 1 or not same_kind or devices[0].platform not in _PLATFORMS:
         return None
-    # What calls Python holds addresses; what JAX has read from its cache on disk cannot be written down once more.
+    # Programs that call Python contain addresses; programs that JAX has read from its cache on disk cannot be written
+    # again.
     if "callback" in program or jax.config.jax_compilation_cache_dir:
         return None
     try:

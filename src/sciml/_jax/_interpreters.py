@@ -1,4 +1,4 @@
-"""JAX's own parts for reading programs and for defining primitives; this file alone imports them.
+"""JAX's internal parts for reading programs and for defining primitives; only this file imports them.
 
 JAX promises less about these modules than about the rest: a release may rename them.
 """

@@ -14,7 +14,7 @@ def largest(x: Array, initial: float | None = None) -> Array:
 
     Args:
         x: The array.
-        initial: What it is at least; an array without elements needs it.
+        initial: The smallest result; an array without elements needs it.
     """
     # NaN differs from itself; a sum of truth values goes through no such library
     missing = jnp.any(jax.lax.stop_gradient(x) != jax.lax.stop_gradient(x))

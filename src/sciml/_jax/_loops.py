@@ -194,8 +194,8 @@ def scan_to_end(
     The body, with all the loops in it, is compiled once. A `scan` and a separate last iteration would compile it twice.
 
     Args:
-        advance: `(carry, x, beyond) -> carry`; in the iteration beyond, `x` is that of the iteration before.
-        emit: What is kept of an iteration, `(carry, x) -> y`.
+        advance: `(carry, x, beyond) -> carry`; in the iteration beyond, `x` is the `x` of the iteration before.
+        emit: The kept output of an iteration, `(carry, x) -> y`.
         init: The carry, a PyTree of arrays.
         xs: Inputs with the loop's axis first, one at least.
         reverse: Whether to run from the last input to the first.

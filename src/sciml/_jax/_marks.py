@@ -23,12 +23,12 @@ def step_number(number: Int[Array, ""]) -> Int[Array, ""]:
 
 
 def over_lanes(count: int) -> contextlib.AbstractContextManager:
-    """Returns a block in which so many members run side by side."""
+    """Returns a block in which a number of members run side by side."""
     return jax.named_scope(f"{LANES}:{count}")
 
 
 def one_by_one(count: int) -> contextlib.AbstractContextManager:
-    """Returns a block in which so many members run one after another."""
+    """Returns a block in which a number of members run one after another."""
     return jax.named_scope(f"{ONE_BY_ONE}:{count}")
 
 
@@ -38,5 +38,5 @@ def chosen(name: str) -> contextlib.AbstractContextManager:
 
 
 def fallback(primitive: str, lanes: int | None) -> contextlib.AbstractContextManager:
-    """Returns a block in which a primitive runs over lanes by JAX's own `vmap`; of one member alone nothing is said."""
+    """Returns a block in which a primitive runs over lanes by JAX's own `vmap`; no effect on a single member."""
     return contextlib.nullcontext() if lanes is None else jax.named_scope(f"{FALLBACK}:{primitive}")

@@ -46,7 +46,7 @@ class _Product(NamedTuple):
 
     @property
     def made(self) -> list[Any]:
-        """What is then not computed for itself, the term last."""
+        """The values that are then not computed separately, the term last."""
         return [eqn.outvars[0] for eqn in (self.dot, *self.transposes)]
 
 
@@ -101,8 +101,8 @@ class Transposed(NamedTuple):
         Args:
             eqn: The equation.
             inputs: Its operands.
-            names: What stands for each of them in its program.
-            fixed: Which of them are the same in every iteration.
+            names: The name of each of them in its program.
+            fixed: The ones that are the same in every iteration.
         """
         place = _read_by_columns(eqn, fixed)
         if place is None:
@@ -126,13 +126,13 @@ def reads_columns(eqn: Any, fixed: Sequence[bool]) -> bool:
 
     Args:
         eqn: The equation.
-        fixed: Which of its operands are the same in every iteration.
+        fixed: The operands that are the same in every iteration.
     """
     return _read_by_columns(eqn, fixed) is not None
 
 
 def _read_by_columns(eqn: Any, fixed: Sequence[bool]) -> int | None:
-    """Which operand that is."""
+    """The index of that operand."""
     name, kinds = eqn.primitive.name, [v.aval for v in eqn.invars]
     if name not in ("transpose", "dot_general") or any(x.ndim != 2 or typed_sharding(x) is not None for x in kinds):
         return None
@@ -146,7 +146,7 @@ def _read_by_columns(eqn: Any, fixed: Sequence[bool]) -> int | None:
 
 
 def _sums(jaxpr: Jaxpr) -> tuple[dict[Any, _Sum], set[Any]]:
-    """Returns the sums with products, each by its result, and what is computed within them alone."""
+    """Returns the sums with products, each by its result, and the values computed only within them."""
     made = makers(jaxpr)
     uses: dict[Any, int] = {}
     for v in (*jaxpr.outvars, *(v for eqn in jaxpr.eqns for v in eqn.invars)):
@@ -154,7 +154,7 @@ def _sums(jaxpr: Jaxpr) -> tuple[dict[Any, _Sum], set[Any]]:
             uses[v] = uses.get(v, 0) + 1
 
     def made_for_one(v: Any) -> Any:
-        """The equation of what has one use alone."""
+        """The equation of a value with only one use."""
         return None if is_literal(v) or uses.get(v) != 1 else made.get(v)
 
     sums: dict[Any, _Sum] = {}
@@ -193,7 +193,7 @@ def _is_sum(eqn: Any) -> bool:
 
 
 def _kind(eqn: Any) -> Any:
-    """Returns what products have in common that are added by one; None of what is none, or is not worth it."""
+    """Returns the common parts of products that are added by one; None if there are none, or they do not pay off."""
     if eqn.primitive.name != "dot_general" or any(map(is_literal, eqn.invars)):
         return None
     contracted, batch = eqn.params["dimension_numbers"]

@@ -1,9 +1,9 @@
 """Whole programs of which `jax.vmap` runs one for each member, on a mesh with explicit axes too.
 
-Where an array's members are sharded by its type, JAX checks operation by operation that operands are sharded alike, and
-many of its rules for `jax.vmap` make operands that are not: an index, a buffer that is written to, a factorisation.
-Members have nothing to do with each other, so there each device gets the program over its own, in a `jax.shard_map`.
-A derivative of one member is such a program of its own: that is why a primitive is needed, which no function with a
+If an array's members are sharded by its type, JAX checks operation by operation that operands are sharded alike, and
+many of its rules for `jax.vmap` create operands that are not: an index, a buffer that is written to, a factorisation.
+Members have nothing to do with each other, so there each device gets the program over its own, in a `jax.shard_map`. A
+derivative of one member is such a program of its own: that is why a primitive is needed, which no function with a
 custom rule can stand for, as `jax.vmap` goes through none that has both modes.
 """
 
@@ -35,8 +35,8 @@ def members_apart(fn: Callable[..., PyTree[Array]], no_forward_mode: str | None 
     Reverse mode of one member, as in `jax.vmap(jax.grad(f))`, runs the function once more.
 
     Args:
-        fn: The function. What it closes over may be traced, but on no mesh with explicit axes.
-        no_forward_mode: What forward mode raises, where the function has rules of reverse mode alone.
+        fn: The function. The values that it closes over may be traced, but not on a mesh with explicit axes.
+        no_forward_mode: The error of forward mode, if the function only has reverse-mode rules.
     """
 
     def run(*args: PyTree) -> PyTree[Array]:
@@ -64,7 +64,7 @@ class _Apart:
         one: The function.
         pull: The function of primals and cotangents that is the transpose, where `one` is linear in its last arrays.
         linear: In how many.
-        message: What forward mode raises; None where the function has one.
+        message: The error of forward mode; None if the function supports it.
     """
 
     def __init__(self, one: Flat, pull: Flat | None = None, linear: int = 0, message: str | None = None):
@@ -108,13 +108,13 @@ def _of_member(x: Array | np.ndarray, has: bool) -> jax.ShapeDtypeStruct:
 def _derivative(make: _Apart, primals: list, moved: list[bool]) -> _Apart:
     """Returns the function of primals and tangents that gives the tangents of the inexact results.
 
-    Both it and its transpose are traced once, and every call over lanes, for all members or those of a device, is made
-    of these programs.
+    Both it and its transpose are traced once, and every call over lanes, for all members or the members of a device,
+    uses these programs.
 
     Args:
         make: The function of one member.
         primals: The types of its arrays.
-        moved: Which of them have a tangent.
+        moved: The ones that have a tangent.
     """
     size, one, message = len(moved), make.one, make.message
 

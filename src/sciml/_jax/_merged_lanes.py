@@ -15,8 +15,8 @@ from ._vma import typed_sharding
 class Merging(NamedTuple):
     """How an outer batch axis joins the lanes, and how results come apart again.
 
-    Lanes vary fastest. Where their axis is sharded by its type, members are in the order of the devices that they are
-    on, and those of a device in this order: nothing moves between devices. Nobody asks for the order of lanes.
+    Lanes vary fastest. If their axis is sharded by its type, members are in the order of the devices that they are on,
+    and within a device in this order: nothing moves between devices. Nobody asks for the order of lanes.
 
     Attributes:
         count: The number of lanes.
@@ -84,8 +84,8 @@ def merging_of(arrays: Sequence[Any], old: Sequence[bool], new: Sequence[bool], 
 
     Args:
         arrays: The arrays.
-        old: Which have lanes, last.
-        new: Which have the outer axis, first.
+        old: The ones that have lanes, last.
+        new: The ones that have the outer axis, first.
         count: The number of lanes.
         size: The length of the outer axis.
     """

@@ -7,7 +7,7 @@ def default_platform() -> str:
     """Returns `"cpu"`, `"gpu"` or `"tpu"`: the platform of `jax.default_device`, or else of the default backend.
 
     Choices between loops and kernels are made while JAX traces, when the devices of traced arrays are not known yet.
-    What a program computes never depends on it, only which of several equal programs runs.
+    The results of a program never depend on it, only the choice between several equal programs.
     """
     device = jax.config.jax_default_device
     if device is None:

@@ -1,10 +1,9 @@
 """Programs over members that every device runs for its own, where an array of members is sharded over devices.
 
-What `jax.jit` makes of a loop over a sharded axis runs on all devices as often as the slowest member of all needs, and
-they ask each other at every iteration whether to go on. Members have nothing to do with each other, so here each device
-gets the loop over its own. On a mesh with automatic axes only the compiler knows the sharding: it asks, by
-`custom_partitioning`, for the program of one device. With explicit axes the sharding is part of the type, and the
-program stands in a `jax.shard_map`.
+A loop over a sharded axis under `jax.jit` runs on all devices until the slowest member of all is done, and the devices
+communicate at every iteration. Members have nothing to do with each other, so here each device gets the loop over its
+own. On a mesh with automatic axes only the compiler knows the sharding: it asks, by `custom_partitioning`, for the
+program of one device. With explicit axes the sharding is part of the type, and the program stands in a `jax.shard_map`.
 """
 
 import contextlib
@@ -36,7 +35,7 @@ _NO_MESH = jax.sharding.AbstractMesh((), ())
 def shardable() -> bool:
     """Whether programs that are traced now may run on several devices, each with members of its own.
 
-    Not on a mesh of one device, as that of a block of a sweep: its program is the same however many devices there are.
+    Not on a mesh of one device, as for a block of a sweep: its program is the same for any number of devices.
     """
     mesh = jax.sharding.get_abstract_mesh()
     alone = bool(mesh.axis_names) and mesh.size == 1
@@ -73,7 +72,7 @@ def on_every_device(fn: Callable[..., PyTree[Array]]) -> Callable[..., PyTree[Ar
 def sign_of(condition: Array, dtype: Any) -> Array:
     """Returns 1 where a condition holds, else -1, by arithmetic: on the mesh that the condition is on.
 
-    A choice between constants, which are on no mesh, would be on none. Where the condition is of members that are
+    A choice between constants, which are on no mesh, would be on none. If the condition depends on members that are
     mapped over, JAX would then not find the axis by which these are sharded.
     """
     return 2 * condition.astype(dtype) - 1
@@ -82,7 +81,8 @@ def sign_of(condition: Array, dtype: Any) -> Array:
 def on_mesh_of(like: Any, tree: PyTree) -> PyTree:
     """Returns a PyTree with its arrays on the mesh with explicit axes that another is on, if that is on one.
 
-    What members share is on no mesh. Handed out of `jax.vmap` for each member, it would not be sharded as members are.
+    Values that members share are not on a mesh. Handed out of `jax.vmap` for each member, it would not be sharded as
+    members are.
     """
     sharding = typed_sharding(like)
     if sharding is None or jax.sharding.get_abstract_mesh().manual_axes:
@@ -124,9 +124,9 @@ def members_alike(tree: PyTree[Array], *, last: bool = False) -> PyTree[Array]:
 def on_no_mesh() -> Any:
     """Returns a block in which new arrays are on no mesh, whatever the program around it is traced on.
 
-    Those, too, that a library computes at once while it is traced, as Equinox does for its enumerations: JAX puts them
-    on the mesh that `jax.set_mesh` has set, and sets another only where it sees no trace. JAX 0.10 sees one within
-    `jax.vmap` all the same; there `off_mesh` takes them from it.
+    This includes values that a library computes at once while it is traced, as Equinox does for its enumerations: JAX
+    puts them on the mesh that `jax.set_mesh` has set, and sets another only where it sees no trace. JAX 0.10 sees one
+    within `jax.vmap` all the same; there `off_mesh` takes them from it.
     """
     with take_current_trace():
         try:
@@ -187,7 +187,7 @@ _PARTS: contextvars.ContextVar[int] = contextvars.ContextVar("_PARTS", default=1
 def parts_of_members() -> int:
     """Returns into how many parts the members have been cut, of which the program that is being traced runs one.
 
-    What decides the shapes of results from the number of members has to ask for that of all.
+    Code that determines the shapes of results from the number of members must use the number of all members.
     """
     return _PARTS.get()
 
@@ -210,12 +210,12 @@ def over_shards(
     *arrays: Any,
     sums: bool = False,
 ) -> PyTree[Array]:
-    """Runs a program over members, those of each device by themselves.
+    """Runs a program over members, separately for the members of each device.
 
     Args:
         program: The program; its results for some members must not depend on the others.
         count: The number of members.
-        flags: Which of the arrays have members in the last axis.
+        flags: The arrays that have members in the last axis.
         flags_of: `flags_of(results)`: which of the results have.
         arrays: The arrays.
         sums: Whether the other results are sums over members; else they depend on none.
@@ -262,7 +262,7 @@ def asks_for_devices() -> tuple[ClosedJaxpr, ...]:
     """Returns what a primitive names among its programs, so that JAX lowers it for devices that are known.
 
     JAX looks for `custom_partitioning` in programs among the parameters of primitives. With its new rules for custom
-    derivatives (`jax_custom_vjp3`) the program of such a function is no parameter, and what it cuts is not found.
+    derivatives (`jax_custom_vjp3`) the program of such a function is not a parameter, and its cuts are not found.
     """
     return (_cut_nowhere(),) if shardable() and getattr(jax.config, "jax_custom_vjp3", False) else ()
 

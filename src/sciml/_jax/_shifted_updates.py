@@ -53,7 +53,7 @@ def _programs(eqn: Any) -> list[Jaxpr]:
 
 
 def _moves(jaxpr: Jaxpr) -> bool:
-    """Whether a function reads its neighbours; its own rule of derivatives may then shift and update, too."""
+    """Whether a function reads its neighbours; its own derivative rule may then also shift and update."""
     return any(
         eqn.primitive.name in names.MOVES or eqn.primitive.name in names.UPDATES for eqn in equations(jaxpr, _programs)
     )
@@ -70,7 +70,7 @@ def _is_one(eqn: Any, made: Mapping[Any, Any]) -> bool:
 
 
 def _sources(var: Any, made: Mapping[Any, Any]) -> set[Any]:
-    """What a value is computed from, with itself."""
+    """The inputs of a value, and the value itself."""
     found, left = set(), [var]
     while left:
         var = left.pop()
@@ -116,7 +116,7 @@ def _called(fn: Callable, *args: Any) -> Any:
 
 
 class _Parted:
-    """An equation as a function of those of its operands that have derivatives, and its results that have any."""
+    """An equation as a function of the operands that have derivatives, with the results that have any."""
 
     def __init__(self, eqn: Any):
         self.eqn = eqn
@@ -130,7 +130,7 @@ class _Parted:
         return _run(called[0], [*called[1], *inputs])
 
     def of_moving(self, inputs: Iterable[Any]) -> tuple[Callable[..., tuple[list, list]], list]:
-        """The function, which returns the other results beside, and where it is to be taken."""
+        """The function, which also returns the other results, and the point of evaluation."""
         inputs = list(inputs)
 
         def run(*xs: Any) -> tuple[list, list]:

@@ -12,8 +12,8 @@ def at_source_of(eqn: Any, called: bool = False) -> AbstractContextManager:
 
     Args:
         eqn: The equation.
-        called: Whether it is within a program that another equation calls, in whose block this is. JAX notes of it the
-            lines within that program alone; where these are a library's, as those of `jnp.sort`, the caller's count.
+        called: Whether it is within a program that another equation calls, in whose block this is. JAX records only the
+            lines within that program; if these are a library's, as for `jnp.sort`, the caller's line counts.
     """
     names = source_info_util.current_name_stack() + eqn.source_info.name_stack
     traceback = eqn.source_info.traceback

@@ -1,9 +1,9 @@
 """Truth values and numbers that the forward pass of a rule of reverse mode leaves for the backward pass.
 
-Under `jax.jit`, JAX keeps the program of a forward pass for each set of arguments that are differentiated, but the
-structure of what it leaves once for all, that of the pass traced last. A truth value in that structure would be another
-pass's. As the shape of a small array it belongs to the program. The array is not empty: XLA of JAX 0.11.2 ends the
-process where an empty one leaves a `shard_map`.
+Under `jax.jit`, JAX keeps the program of a forward pass for each set of differentiated arguments, but the structure of
+its residuals only once, from the pass traced last. A truth value in that structure would be another pass's. As the
+shape of a small array it belongs to the program. The array is not empty: XLA of JAX 0.11.2 ends the process where an
+empty one leaves a `shard_map`.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Tangents of a function's arrays, of which some alone have one that counts."""
+"""Tangents of a function's arrays, of which only some have a tangent that counts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from jax.custom_derivatives import SymbolicZero
 
 
 def along(fn: Callable[..., Any], primals: Any, tangents: Any, moved: Any) -> tuple[Any, Any]:
-    """Returns a function's results and their tangents, where some of its arrays alone have a tangent that counts.
+    """Returns a function's results and their tangents, if only some of its arrays have a tangent that counts.
 
     Args:
         fn: The function.

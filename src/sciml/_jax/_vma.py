@@ -1,9 +1,8 @@
 """Varying manual axes: what `jax.shard_map` with `check_vma=True` demands of loops and custom rules.
 
-Inside `shard_map` every array's type says over which mesh axes it varies. A loop's carry must keep
-its type, and a custom rule's cotangent must have the type of its input, so loops and rules promote
-what they take to the axes that any of it varies over. This file alone knows JAX's interface for
-that, which is young and has changed its names.
+Inside `shard_map` every array's type says over which mesh axes it varies. A loop's carry must keep its type, and a
+custom rule's cotangent must have the type of its input, so loops and rules promote what they take to the axes that any
+of it varies over. Only this file uses JAX's interface for that, which is young and has changed its names.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -92,7 +91,7 @@ def on_explicit_axes(tree: Any) -> bool:
 
 
 def rows_like(count: int, item: jax.ShapeDtypeStruct | jax.Array, filling: float = 0) -> jax.Array:
-    """Returns so many rows for arrays like a given one, each sharded as its type says."""
+    """Returns a number of rows for arrays like a given one, each sharded according to its type."""
     rows, sharding = jnp.full((count, *item.shape), filling, item.dtype), typed_sharding(item)
     if sharding is None or jax.sharding.get_abstract_mesh().manual_axes:
         return rows

@@ -2,8 +2,8 @@
 
 - `log_density`: a posterior as a function of free variables, for any sampler; returns a `LogDensity`.
 - `Normal`, `LogNormal`, `HalfNormal`, `StudentT`, `Uniform`, `Gamma`, `Beta`: priors, and distributions of data;
-  `PoissonCounts`, `NegativeBinomial`: of counts; `Improper`: no preference; `Custom`: any function, and those of
-  other libraries.
+  `PoissonCounts`, `NegativeBinomial`: of counts; `Improper`: no preference; `Custom`: any function, and distributions
+  of other libraries.
 - `hierarchical`: a population of subjects with random effects.
 - `nuts`: BlackJAX's sampler, over lanes and devices. `Draws`: what it returns, for ArviZ.
 - `profile_likelihood`: intervals by fitting all other parameters again. `identifiability`: what data do not determine.

@@ -19,7 +19,7 @@ _GAP = {64: 1e-6, 32: 1e-2}
 
 
 class Peak(NamedTuple):
-    """Where a log density is largest.
+    """The maximum of a log density.
 
     Attributes:
         z: Where.

@@ -24,8 +24,8 @@ class InformationCriteria(NamedTuple):
 def information_criteria(log_likelihood: RealScalarLike, n_parameters: int, n_observations: int) -> InformationCriteria:
     r"""Returns AIC $= 2k - 2 \log L$, AICc $=$ AIC $+ \frac{2k(k + 1)}{n - k - 1}$, and BIC $= k \log n - 2 \log L$.
 
-    They compare models of the same data by likelihoods at their maxima, where all constants count: take those of
-    `LogDensity.log_likelihood`. An estimated standard deviation of the noise is a parameter, too.
+    They compare models of the same data by likelihoods at their maxima, where all constants count: use
+    `LogDensity.log_likelihood`. An estimated standard deviation of the noise is also a parameter.
 
     Args:
         log_likelihood: $\log L$ at its maximum.

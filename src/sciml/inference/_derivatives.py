@@ -22,7 +22,7 @@ def _refused(trace: Callable[[], Any]) -> Exception | None:
 
 
 def needs_forward_rule(function: Callable[[Array], Array], z: Array) -> bool:
-    """Whether a function can be differentiated in forward mode alone."""
+    """Whether a function can only be differentiated in forward mode."""
     return _refused(lambda: jax.grad(function)(z)) is not None and _refused(lambda: jax.jacfwd(function)(z)) is None
 
 

@@ -8,11 +8,11 @@ from jaxtyping import ArrayLike, Float
 
 
 class ResidualDiagnostics(eqx.Module):
-    r"""What residuals look like; what `residual_diagnostics` returns.
+    r"""Diagnostics of residuals, returned by `residual_diagnostics`.
 
     Attributes:
         residuals: The residuals in their order, without those that are NaN, shape `(n,)`.
-        at: Where each was observed, shape `(n,)`.
+        at: The position of each, shape `(n,)`.
         mean: Their mean.
         deviation: Their standard deviation.
         runs: How many runs of one sign there are: few where the model is off for a while, many where it overshoots.
@@ -20,7 +20,7 @@ class ResidualDiagnostics(eqx.Module):
         runs_p: How probable a number at least as far from that is (Wald and Wolfowitz).
         autocorrelation: Their correlation with those some places later, shape `(lags,)`, from lag 1.
         ljung_box_p: How probable such correlations are of independent residuals.
-        quantiles: Those of a standard normal distribution that belong to the sorted residuals, shape `(n,)`.
+        quantiles: The quantiles of a standard normal distribution for the sorted residuals, shape `(n,)`.
         normal_p: How probable such a shape is of normal residuals (Shapiro and Wilk).
     """
 
@@ -54,7 +54,7 @@ class ResidualDiagnostics(eqx.Module):
         return "\n".join([*rows, *doubts])
 
     def plot(self, **options: Any) -> Any:
-        """Draws the residuals over time, their correlations by lag, and their quantiles beside normal ones.
+        """Draws the residuals over time, their correlations by lag, and their quantiles against normal quantiles.
 
         Args:
             options: `title`, and `label`: the name of the axis of time, with its unit.
@@ -73,7 +73,7 @@ def residual_diagnostics(residuals: ArrayLike, at: ArrayLike | None = None) -> R
     Args:
         residuals: The residuals of one series in the order of time, in any unit, shape `(n,)`: of a fit,
             or Pearson's of `LogDensity.residuals`. Those that are NaN are left out.
-        at: Where each was observed, shape `(n,)`; their numbers by default. They are sorted by it.
+        at: The position of each, shape `(n,)`; their numbers by default. They are sorted by it.
 
     Returns:
         A `ResidualDiagnostics`, which `plot` draws.

@@ -16,12 +16,13 @@ from ..training._selection import leaf_names
 class Draws(eqx.Module):
     """Draws from a posterior by chains of a sampler; what `nuts` returns.
 
-    Those of another sampler are one as well: `Draws(density, positions)`.
+    Draws of another sampler are also supported: `Draws(density, positions)`.
 
     Attributes:
         density: The `LogDensity` that was sampled.
         positions: Positions, with leading axes `(chains, draws)` on every leaf.
-        statistics: What the sampler says of each draw by name, such as whether it diverged: arrays with the same axes.
+        statistics: The sampler's statistics of each draw by name, such as whether it diverged: arrays with the same
+            axes.
 
     Example:
         ```python
@@ -47,7 +48,7 @@ class Draws(eqx.Module):
         """Checks that there are chains and draws.
 
         Raises:
-            ValueError: If the leading axes are none or differ.
+            ValueError: If the leading axes are missing or differ.
         """
         leaves = [x for x in jtu.tree_leaves((self.positions, self.statistics)) if eqx.is_array(x)]
         shapes = {x.shape[:2] for x in leaves}
@@ -84,7 +85,7 @@ class Draws(eqx.Module):
     def models(self) -> PyTree:
         """The model of each draw: its array leaves have the axes `(chains, draws)` before their own.
 
-        Of a function that is no `LogDensity` these are the positions.
+        For a function that is not a `LogDensity` these are the positions.
         """
         if not hasattr(self.density, "constrain"):
             return self.positions

@@ -57,8 +57,8 @@ def solve_factored(factor: Float[Array, "q q"], b: Float[Array, " q"]) -> Float[
 
 
 _MOST_STEPS = 60
-# Twice the rise that Newton's step still promises, g^T B^-1 g: a step in standard deviations, squared. Rounding is
-# reached long before the first of these, and what is above the second is no maximum.
+# Twice the increase that Newton's step still promises, g^T B^-1 g: a step in standard deviations, squared. Rounding is
+# reached long before the first of these, and a point above the second is not a maximum.
 _ROUNDING = {64: 1e-20, 32: 1e-10}
 _NO_MAXIMUM = {64: 1e-6, 32: 1e-2}
 # Damping in units in which the curvature's diagonal is one: what a step that falls starts with, and where to give up.
@@ -96,7 +96,7 @@ def peak_of(
 
     Args:
         function: The function.
-        start: Where the search begins.
+        start: The start of the search.
         curvature: $B(z)$, a positive matrix near minus the Hessian; that itself by default.
     """
     closed = eqx.filter_closure_convert(function, start)
@@ -208,11 +208,11 @@ def log_integral(
 
     With $B = L L^T$ at the maximum $z^*$ and $z = z^* + \sqrt 2\, L^{-T} x$ the integral is
     $\frac{2^{q/2}}{\det L} \sum_k w_k e^{x_k^2} e^{f(z_k)}$ over nodes $x_k$ and weights $w_k$ for $e^{-x^2}$. It is
-    NaN where there is no maximum, with derivatives of zero where those of the function are finite.
+    NaN without a maximum, with derivatives of zero if the derivatives of the function are finite.
 
     Args:
         function: $f$.
-        start: Where the search for the maximum begins.
+        start: The start of the search for the maximum.
         nodes: The number of nodes along each axis; $q$ axes take this number to the power of $q$.
         curvature: $B(z)$, a positive matrix near minus the Hessian; that itself by default.
     """
@@ -289,7 +289,7 @@ def first_order_curvature(
 
 
 def check_information(given: Sequence[AbstractDistribution], method: str) -> None:
-    """Checks that distributions have a Fisher information, and scales where they are to be those of typical effects.
+    """Checks that distributions have a Fisher information, and scales if they are evaluated at typical effects.
 
     Raises:
         TypeError: Naming one that has not.
@@ -310,7 +310,7 @@ def check_information(given: Sequence[AbstractDistribution], method: str) -> Non
 
 
 class _Population(eqx.Module):
-    """What is known of all subjects; the parameters of the population come with each call."""
+    """The data of all subjects; the parameters of the population come with each call."""
 
     observe: Callable
     effects: Callable
@@ -460,7 +460,7 @@ class _Observed(AbstractDistribution):
 
 
 def _of_subjects(one: Callable[..., PyTree], model: Any, *each: Any) -> PyTree:
-    """Returns `one(model, *of_subject)` of every subject; those of a device by themselves, if sharded by their type."""
+    """Returns `one(model, *of_subject)` of every subject; separately on each device, if sharded by their type."""
     if on_explicit_axes((model, each)):
         one, each = members_apart(one), members_alike(each)
     return jax.vmap(lambda *own: one(model, *own))(*each)
@@ -538,37 +538,37 @@ def hierarchical(
     - \tfrac12 \log \det B$$
 
     or with more `nodes` by Gauss-Hermite quadrature about them. The curvature $B$ is minus the Hessian for
-    `method="laplace"`. First-order conditional estimation replaces it by its mean over data, the Fisher information
-    by first derivatives of the predictions: `"focei"` with interaction, where the noise depends on the effects as
-    `observe` says, and `"foce"` without, where the noise is that of typical effects, whose free variables are zero. It
+    `method="laplace"`. First-order conditional estimation replaces it by its mean over data, the Fisher information by
+    first derivatives of the predictions: `"focei"` with interaction, where the noise depends on the effects as in
+    `observe`, and `"foce"` without, where the noise is evaluated at typical effects, whose free variables are zero. It
     takes a derivative less, which of costly solves is the larger part, and its curvature is positive everywhere. The
-    names are those of nlmixr2; in NONMEM it is FOCE with and without INTER.
+    names follow nlmixr2; in NONMEM it is FOCE with and without INTER.
 
-    All subjects are lanes of one program. Derivatives go through the most probable effects by implicit
-    differentiation. Where effects and noise are normal and the prediction is linear in the effects all methods are
-    exact with one node. Integrals by Laplace's method need two derivatives by the effects, and gradients by the
-    parameters a third: a solve in `observe` takes `adjoint=sciml.adjoints.Direct()`, which is of forward mode.
+    All subjects are lanes of one program. Derivatives go through the most probable effects by implicit differentiation.
+    If effects and noise are normal and the prediction is linear in the effects, all methods are exact with one node.
+    Integrals by Laplace's method need two derivatives by the effects, and gradients by the parameters a third: a solve
+    in `observe` takes `adjoint=sciml.adjoints.Direct()`, which is of forward mode.
 
-    Where a subject has no most probable effects, as where a far step of an optimiser makes its curvature singular or
-    its solve fail, the density is zero, as it is where any model fails: an optimiser turns back, and of several members
-    of a batch the others go on.
+    If a subject has no most probable effects, for example because a far step of an optimiser makes its curvature
+    singular or its solve fail, the density is zero, as for any failing model: an optimiser turns back, and in a batch
+    the other members continue.
 
     Args:
         model: The population's parameters, any PyTree, as in `log_density`.
         observe: `observe(model, effects, subject)`, the distribution of one subject's data.
-        data: What was observed, with a leading axis of subjects; NaN where a subject has fewer.
+        data: The observations, with a leading axis of subjects; NaN for missing observations.
         priors: Tuples `(selector, prior)` of the population's parameters, as in `log_density`; `Improper` for the
             maximum of the marginal likelihood.
         effects: `effects(model)`, the distribution of one subject's effects, or a PyTree of them, such as
             `{"clearance": inference.Normal(0.0, model["spread"])}`.
-        subjects: What is known of each subject beside data, such as doses and times: a PyTree of arrays with a leading
-            axis of subjects.
+        subjects: Further values of each subject, such as doses and times: a PyTree of arrays with a leading axis of
+            subjects.
         nodes: The number of nodes along each axis of the effects; with more than one `"laplace"` and `"focei"` are two
             ways to place them, and come to the same.
-        method: The curvature about the most probable effects: `"laplace"`, `"focei"` or `"foce"`. The last two take
-            `Normal`, `LogNormal` and `PoissonCounts` as distributions of data, `"foce"` the first two, or those of your
-            own with a method `information()`, which returns the Fisher information of one datum about each parameter by
-            its name: `{"mean": 1 / self.mean}`.
+        method: The curvature about the most probable effects: `"laplace"`, `"focei"` or `"foce"`. The last two support
+            `Normal`, `LogNormal` and `PoissonCounts` as distributions of data (`"foce"` the first two), or custom ones
+            with a method `information()`, which returns the Fisher information of one datum about each parameter by its
+            name: `{"mean": 1 / self.mean}`.
 
     Returns:
         A `Hierarchical`.

@@ -25,7 +25,7 @@ _APART = 0.05
 
 
 class Identifiability(eqx.Module):
-    r"""What data determine of a model's parameters; what `identifiability` returns.
+    r"""The parameters that data determine, returned by `identifiability`.
 
     Directions are changes of all parameters together, relative to their sizes: `0.71 a - 0.71 b` means that `a` grows
     as `b` shrinks by the same percentage.
@@ -211,7 +211,7 @@ def _search(
     found = [np.asarray(outcome.zs[0], np.float64)]
     for i in np.flatnonzero(fits):
         other = np.asarray(outcome.zs[i], np.float64)
-        # within the same valley a difference is no other optimum: the straight line between the two must rise
+        # within the same valley a difference is not another optimum: the straight line between the two must rise
         if all(_apart(other, known, scale) and _rises(problem, known, other, sigma) for known in found):
             found.append(other)
     words = tuple(_compared(selection, found[0], other, scale) for other in found[1:])

@@ -67,7 +67,7 @@ class LaplaceApproximation(eqx.Module):
     r"""A normal distribution of the free variables about their maximum; what `LogDensity.laplace` returns.
 
     Attributes:
-        density: What it approximates.
+        density: The approximated density.
         mode: The position of the maximum.
         covariance: The inverse of minus the Hessian there, by the free variables, shape `(p, p)`; infinite in rows and
             columns of what is not determined.
@@ -169,9 +169,9 @@ class LaplaceApproximation(eqx.Module):
     def weighted(self, key: Key, n: int) -> WeightedDraws:
         """Draws positions with weights by which they are draws from the posterior itself.
 
-        Importance sampling: the weight of a draw is the posterior's density over the approximation's. Where the
-        posterior has wider tails than a normal distribution few draws have most of the weight, which
-        `WeightedDraws.effective` shows.
+        Importance sampling: the weight of a draw is the posterior's density over the approximation's. If the posterior
+        has wider tails than a normal distribution, a few draws have most of the weight, which `WeightedDraws.effective`
+        shows.
 
         Raises:
             ValueError: If a direction is not determined.

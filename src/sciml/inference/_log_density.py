@@ -38,7 +38,8 @@ def read_priors(model: Any, priors: Sequence) -> tuple[Any, ParameterSelection, 
 
     Raises:
         ValueError: If a selector or a prior makes no sense.
-        TypeError: If an entry is no pair, or picks what is no floating-point array, or its prior is none.
+        TypeError: If an entry is not a pair, or selects something that is not a floating-point array, or its prior is
+            not a distribution.
     """
     chosen: list[tuple[list[int], Any, Any]] = []
     taken: dict[int, int] = {}
@@ -88,7 +89,7 @@ def _transform_of(given: Any, model: Any, number: int) -> Any:
 
 
 def check_prior(prior: AbstractDistribution, values: Sequence[Array], number: int, name: str) -> None:
-    """Checks a prior whose parameters are known, as one with a negative scale is none.
+    """Checks a prior with known parameters, since for example a negative scale is invalid.
 
     Args:
         prior: The prior.
@@ -131,7 +132,7 @@ class LogDensity(eqx.Module):
 
     Attributes:
         model: The model as it was given; only its sampled leaves change.
-        data: What was observed.
+        data: The observations.
         observe: `observe(model)`, the distribution of the data.
 
     Example:
@@ -197,7 +198,7 @@ class LogDensity(eqx.Module):
         """Returns the model at a position, with its parameters in their own units.
 
         Raises:
-            ValueError: If it is no position of this density.
+            ValueError: If it is not a position of this density.
         """
         self._check_position(position, several=True)
         return self._selection.joined(self._selection.rest(self.model), position)
@@ -209,14 +210,14 @@ class LogDensity(eqx.Module):
 
     @property
     def dtype(self) -> Any:
-        """The dtype of `ravel`: the default one, whatever those of leaves are."""
+        """The dtype of `ravel`: the default one, whatever the dtypes of leaves."""
         return self._selection.dtype
 
     def ravel(self, position: PyTree) -> Float[Array, " p"]:
         """Returns a position as one vector, in the order of `names`; such a vector as it is.
 
         Raises:
-            ValueError: If it is no position of this density.
+            ValueError: If it is not a position of this density.
         """
         leaves = jtu.tree_leaves(position)
         if [jnp.shape(z) for z in leaves] != [(self.size,)]:
@@ -281,7 +282,7 @@ class LogDensity(eqx.Module):
 
         Raises:
             ValueError: If a prior has no draws.
-            TypeError: If `key` is no random key.
+            TypeError: If `key` is not a random key.
         """
         key, model = check_key(key, "initial"), self.model
         for number, prior in enumerate(self._priors):
@@ -298,8 +299,8 @@ class LogDensity(eqx.Module):
         """Returns data as they might have been observed, drawn from the distribution at a position.
 
         Raises:
-            TypeError: If `key` is no random key.
-            ValueError: If `position` is no position of this density.
+            TypeError: If `key` is not a random key.
+            ValueError: If `position` is not a position of this density.
         """
         key = check_key(key, "predict")
         distributions = self.observe(self.constrain(position))
@@ -392,8 +393,8 @@ class LogDensity(eqx.Module):
     ) -> LaplaceApproximation:
         """Returns the normal distribution of the free variables about the maximum of their density.
 
-        Its covariance is the inverse of the Hessian there. Arguments are those of `maximum`, which finds that of the
-        density in the parameters' own units: where the posterior is wide the two differ.
+        Its covariance is the inverse of the Hessian there. Arguments are the same as for `maximum`, which finds the
+        maximum of the density in the parameters' own units: if the posterior is wide the two differ.
 
         Raises:
             ValueError: If the density is zero at the start, or an argument makes no sense.
@@ -439,18 +440,18 @@ def log_density(
     r"""Makes a model, its priors and data the logarithm of a posterior's density, as a function of free variables.
 
     Samplers and optimisers move freely in these: what is positive is sampled as its logarithm, what lies between bounds
-    as its logit, by the transforms of `sciml.fit`, and the logarithm of the Jacobian is part of the density. The
-    result is a PyTree and a pure function: `jax.jit`, `jax.grad`, `jax.hessian` and `jax.vmap` work. Where a solve in
-    `observe` is differentiated in forward mode alone, as with `adjoint=sciml.adjoints.Direct()`, which suits few
-    parameters, its gradient is computed so, and `jax.grad` works as well.
+    as its logit, by the transforms of `sciml.fit`, and the logarithm of the Jacobian is part of the density. The result
+    is a PyTree and a pure function: `jax.jit`, `jax.grad`, `jax.hessian` and `jax.vmap` work. If a solve in `observe`
+    only supports forward mode, as with `adjoint=sciml.adjoints.Direct()`, which suits few parameters, its gradient is
+    computed in forward mode, and `jax.grad` works as well.
 
     Args:
         model: The model, any PyTree: an `eqx.Module`, or a dictionary of one and of initial states and noise.
         observe: `observe(model)` returns the distribution of the data, such as
             `inference.Normal(trajectory, model["sigma"])` or `inference.PoissonCounts(expected)`, or a PyTree of
-            distributions with the structure of `data`. Where a solve may fail, pass it `throw=False`: the density
-            is zero there.
-        data: What was observed: an array, or a PyTree of them. NaN stands for what was not observed.
+            distributions with the structure of `data`. If a solve may fail, pass it `throw=False`: the density is zero
+            there.
+        data: The observations: an array, or a PyTree of arrays. NaN stands for what was not observed.
         priors: Tuples `(selector, prior)`. The selector picks leaves of the model, as in `eqx.tree_at`; these are
             sampled, and all others stay. The prior is a distribution, or a function of the model that returns one:
             `lambda model: inference.Normal(model["typical"], model["spread"])`; `LogDensity.initial` draws in the
@@ -462,7 +463,7 @@ def log_density(
     Raises:
         ValueError: If nothing is sampled, a leaf has two priors or a value outside of its prior's range, or
             distributions and data do not fit.
-        TypeError: If a prior is none, or is one of counts, or `observe` does not return distributions.
+        TypeError: If a prior is not a distribution, or is one of counts, or `observe` does not return distributions.
 
     Example:
         ```python

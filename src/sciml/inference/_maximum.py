@@ -15,7 +15,7 @@ from ._climb import Peak, climb
 
 
 class Maximum(eqx.Module):
-    """Where likelihood times prior is largest; what `LogDensity.maximum` returns.
+    """The maximum of likelihood times prior, returned by `LogDensity.maximum`.
 
     Attributes:
         model: The model there.

@@ -16,7 +16,7 @@ from ..parallel import ensemble
 from ._draws import Draws, check_positions
 from ._laplace import LaplaceApproximation
 
-# Up to so many parameters masses are a matrix, which knows their correlations.
+# Up to this number of parameters masses are a matrix, with their correlations.
 _DENSE = 50
 
 
@@ -67,8 +67,8 @@ class _Chain(eqx.Module):
 class _Whitened(eqx.Module):
     r"""A density of $w$, where a position is $z = m + L w$, with the mode and a factor of a covariance.
 
-    Where a normal distribution approximates it, it is nearly that of $w$ all of variance one and uncorrelated: steps of
-    the usual first size fit. What it is of $z$ is the same up to a factor, so nothing has to be corrected.
+    If a normal distribution approximates it, the density of $w$ nearly has variance one and no correlations: steps of
+    the usual first size fit. The density of $z$ is the same up to a factor, so nothing has to be corrected.
     """
 
     density: Any
@@ -97,7 +97,7 @@ def nuts(
 ) -> Draws:
     """Draws from a posterior by the no-U-turn sampler of BlackJAX, with its adaptation in the warm-up.
 
-    An adapter of a few lines. The adaptation learns correlations of up to 50 parameters, and scales alone of more.
+    An adapter of a few lines. The adaptation learns correlations of up to 50 parameters, and only scales of more.
     Chains are lanes of one program; with several devices each has its own chains, and none waits for or sends anything
     to another. Chain `i` takes `fold_in(key, i)`.
 
@@ -119,7 +119,7 @@ def nuts(
 
     Raises:
         ImportError: If BlackJAX is not installed.
-        TypeError: If `density` is no function, or a plain one and `start` are no positions.
+        TypeError: If `density` is not a function, or is a plain function and `start` does not hold positions.
         ValueError: If an argument makes no sense, a prior has no draws and no `start` is given, or an approximation
             does not determine some direction.
 

@@ -35,8 +35,8 @@ class ProfileLikelihood(eqx.Module):
 
     Attributes:
         names: The parameters' names, in the order of the first axis.
-        values: Where the profiles were computed, in the parameters' own units and ascending, shape `(k, 2 points + 1)`;
-            NaN beyond the points that were needed.
+        values: The points of the profiles, in the parameters' own units and ascending, shape `(k, 2 points + 1)`; NaN
+            beyond the required points.
         deviances: $2 (\log L_{\max} - \log L)$ there, with all other parameters fitted again.
         best: The values of the maximum, shape `(k,)`.
         intervals: Lower and upper ends, where the deviance has risen to `threshold`, shape `(k, 2)`; the end of the
@@ -110,7 +110,7 @@ def profile_likelihood(
 
     Args:
         density: A `LogDensity`. With `Improper` priors this is the likelihood; others penalise it.
-        maximum: Where it is largest, from `density.maximum()`, which is called if None.
+        maximum: The maximum, from `density.maximum()`, which is called if None.
         where: Picks leaves whose profiles are wanted; all by default.
         level: The level of confidence.
         points: The most points on each side; steps that land too far and are taken again count as well.

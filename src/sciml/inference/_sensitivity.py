@@ -28,13 +28,13 @@ class Ranged:
     Args:
         fn: `fn(model)`, one array of real numbers.
         model: The model.
-        bounds: As those of `sobol_indices`.
+        bounds: As for `sobol_indices`.
         mesh: The devices, or None for all of them.
         block: How many members run side by side, or None.
 
     Raises:
         ValueError: If ranges make no sense.
-        TypeError: If the function is none, or an entry of `bounds` is none.
+        TypeError: If the function is not a function, or an entry of `bounds` is invalid.
     """
 
     def __init__(self, fn: Any, model: Any, bounds: Any, mesh: Any, block: int | None):
@@ -104,8 +104,8 @@ class MorrisEffects(eqx.Module):
         mean: $\mu_i$, the mean effect, which cancels where a result rises here and falls there; shape `(*result,
             parameters)`.
         mean_absolute: $\mu^*_i$, the mean of its modulus: near zero for parameters that may be left as they are.
-        deviation: $\sigma_i$, how much effects differ from place to place: zero where the result is linear in the
-            parameter and it acts alone.
+        deviation: $\sigma_i$, the spread of effects between places: zero if the result is linear in the parameter
+            without interactions.
         error: The standard error of $\mu^*_i$.
         n_members: How many times the function was evaluated.
         n_failed: How many of these were not finite; effects that need them are left out.
@@ -157,7 +157,7 @@ def morris_effects(
 
     Raises:
         ValueError: If `n` or `levels` or ranges make no sense, or some effect is finite in less than two walks.
-        TypeError: If an entry of `bounds` is none.
+        TypeError: If an entry of `bounds` is invalid.
 
     Source:
         M. D. Morris, Factorial sampling plans for preliminary computational experiments, Technometrics 33:161, 1991;
@@ -266,9 +266,9 @@ def sobol_indices(
 
     $$S_i = \frac{V(E(f \mid x_i))}{V(f)}, \qquad S_{T_i} = \frac{E(V(f \mid x_{-i}))}{V(f)}$$
 
-    for independent parameters $x$. Points and estimators are those of `scipy.stats.sobol_indices`: low-discrepancy
-    sequences, and Saltelli's way to share evaluations, $n (d + 2)$ of them for $d$ parameters. All of them are members
-    of `sciml.parallel.ensemble`: lanes, over all devices.
+    for independent parameters $x$. Points and estimators follow `scipy.stats.sobol_indices`: low-discrepancy sequences,
+    and Saltelli's scheme to share evaluations, $n (d + 2)$ of them for $d$ parameters. All of them are members of
+    `sciml.parallel.ensemble`: lanes, over all devices.
 
     Args:
         fn: `fn(model)`, the result: one array of real numbers.
@@ -285,8 +285,8 @@ def sobol_indices(
         The `SobolIndices`.
 
     Raises:
-        ValueError: If `n` is no power of two, ranges make no sense, or the result does not vary.
-        TypeError: If an entry of `bounds` is none.
+        ValueError: If `n` is not a power of two, ranges are invalid, or the result does not vary.
+        TypeError: If an entry of `bounds` is invalid.
 
     Source:
         A. Saltelli and others, Variance based sensitivity analysis of model output, Comput. Phys. Commun. 181:259,

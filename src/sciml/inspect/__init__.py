@@ -1,9 +1,9 @@
-"""What JAX made of a function: read it before you run it, or when it is slow.
+"""Inspection of what JAX made of a function: read it before you run it, or when it is slow.
 
 Every function here takes a callable and the arguments it would be called with: PyTrees, whose leaves may be arrays,
 `jax.ShapeDtypeStruct` (nothing that large need exist) or anything else, which is then static. The callable may be
-plain, an Equinox module, or already wrapped by `jax.jit` or `eqx.filter_jit`. The function is traced, and compiled
-where the answer needs it; `report` and `first_nan` alone run it.
+plain, an Equinox module, or already wrapped by `jax.jit` or `eqx.filter_jit`. The function is traced, and compiled if
+necessary; only `report` and `first_nan` run it.
 
 - `report`: all of it at once, with what is wrong in words and what to do; `diff` of two reports.
 - `first_nan`: where the first number that is not finite comes from, forwards or in a gradient.
@@ -20,7 +20,8 @@ where the answer needs it; `report` and `first_nan` alone run it.
 - `rates`: what this machine does in a second.
 - `choose`: a block with other thresholds between engines, loops and formats.
 
-- `environment` alone takes no callable: versions, devices, settings, and small programs run to see what XLA does wrong.
+- `environment` is the only one without a callable: versions, devices, settings, and small programs that test XLA for
+known faults.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
 r"""`adjoint_memory`: what the gradient of a solve takes under each adjoint, and which to choose.
 
-What each adjoint keeps between the solve and its gradient, and what that takes.
+The memory that each adjoint keeps between the solve and its gradient.
 
-What the gradient of a known number of steps keeps grows with that number and is known by arithmetic: so many
+The memory of the gradient of a known number of steps grows with that number and is known by arithmetic: a number of
 states. Its working memory, the stages of a step and their derivatives, does not grow, and comes from the compiler: the
 gradient of a solve of few steps is compiled, and what it keeps is subtracted. So
 
@@ -53,8 +53,8 @@ class AdjointRow(NamedTuple):
         solves: About how often every step is run forwards, the solve itself included; the gradient's own sweep,
             which costs about twice a solve, comes on top. `Forward` has a tangent for each number
             instead of a sweep.
-        keeps: What the memory is for, in words; or why the adjoint cannot run this solve.
-        caveat: What besides rounding the gradient's accuracy depends on; empty for an exact one.
+        keeps: The use of the memory, in words; or the reason why the adjoint cannot run this solve.
+        caveat: A limit of the gradient's accuracy besides rounding; empty for an exact one.
     """
 
     adjoint: AbstractAdjoint
@@ -76,7 +76,7 @@ class Setting(NamedTuple):
     """A solve to be differentiated.
 
     Attributes:
-        plan: What `solve` decided.
+        plan: The plan of `solve`.
         state: Bytes of the state of all members.
         eps: The precision of the state.
         columns: How many real numbers one member's gradient is by.
@@ -130,7 +130,7 @@ def _levels_of_steps(setting: Setting) -> Iterator[AdjointRow]:
 
 
 def _direct(setting: Setting) -> Iterator[AdjointRow]:
-    """What a step keeps is the compiler's, so the gradient through all steps is compiled."""
+    """The compiler decides which values of a step are kept, so the gradient through all steps is compiled."""
     yield _compiled(setting, Direct(), 1, "the intermediate values of every step")
 
 
@@ -168,7 +168,7 @@ def _interpolating(setting: Setting) -> Iterator[AdjointRow]:
 
 
 def _backsolve(setting: Setting) -> Iterator[AdjointRow]:
-    """The solve runs backwards, too."""
+    """The solve also runs backwards."""
     yield _compiled(setting, Backsolve(), 2, "no states", _TOLERANCES)
 
 
@@ -231,7 +231,7 @@ class AdjointMemory(NamedTuple):
     def recommended(self) -> AbstractAdjoint:
         """Of the exact adjoints that the budget holds, the one with the fewest forward passes, then the least memory.
 
-        Where the budget holds only adjoints with a caveat, the first of these.
+        If the budget only fits adjoints with a caveat, the first of these.
 
         Raises:
             ValueError: If the budget holds none.
@@ -285,10 +285,10 @@ def adjoint_memory(
 ) -> AdjointMemory:
     """The memory that the gradient of a `solve` takes under each adjoint, without running it.
 
-    The gradient is that of a number with respect to the initial state and the floating-point leaves of `model`
+    The gradient is the gradient of a number with respect to the initial state and the floating-point leaves of `model`
     and `args`. Gradients are compiled, one or two for each adjoint; the time that takes does not grow with the number
-    of steps. An adjoint that refuses the solve has a row that says why. `Implicit` has none, since it is for steady
-    states alone.
+    of steps. An adjoint that refuses the solve has a row that says why. `Implicit` has none, because it only supports
+    steady states.
 
     Args:
         model: As for `solve`.

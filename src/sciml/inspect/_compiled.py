@@ -1,4 +1,4 @@
-"""What the compiler says of a function: its work, its memory, its loops, and the operations that make devices wait."""
+"""The compiler's facts about a function: its work, its memory, its loops, and the operations that make devices wait."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -145,10 +145,9 @@ class Loop(NamedTuple):
     Attributes:
         trips: Number of iterations where the compiler knows it, else None.
         loop_depth: Number of loops around it.
-        carry: What it carries, in HLO's notation.
-        operations: For one iteration, condition included: opcode and how often it occurs. A `fusion` is one pass
-            over its data; a `copy`, a small `fusion` or a `while` beside the one large fusion is what makes a step
-            slow.
+        carry: Its carry, in HLO's notation.
+        operations: For one iteration, condition included: opcode and how often it occurs. A `fusion` is one pass over
+            its data; a `copy`, a small `fusion` or a `while` next to the one large fusion makes a step slow.
         source: JAX's name for it, such as `jit(solve)/while`.
         name: Its name in the compiled program.
     """
@@ -236,7 +235,7 @@ class Collective(NamedTuple):
 
     Attributes:
         kind: `all-reduce`, `all-gather`, `all-to-all`, `collective-permute`, `reduce-scatter` and so on.
-        shape: What it returns, in HLO's notation.
+        shape: Its result, in HLO's notation.
         loop_depth: Number of loops around it; 0 means it runs once.
         source: JAX's name for the operation it came from, such as `jit(f)/while/cond/lt`.
         bytes: The size of what it returns on one device, each time it runs.
@@ -262,7 +261,7 @@ def collectives(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Colle
 
     Args:
         fn: Any callable, jitted or not.
-        *args: Its positional arguments. What is sharded here decides how the program is partitioned; a leaf may be a
+        *args: Its positional arguments. The shardings here determine how the program is partitioned; a leaf may be a
             `jax.ShapeDtypeStruct` with a sharding.
         **kwargs: Its keyword arguments.
 

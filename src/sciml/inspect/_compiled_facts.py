@@ -1,4 +1,4 @@
-"""What the compiler made of a program, and what it should take by the rates of the machine."""
+"""The compiler's result for a program, and its expected time from the rates of the machine."""
 
 from collections import Counter
 from typing import NamedTuple
@@ -10,13 +10,13 @@ from ._rates import Rates
 
 
 class CompiledFacts(NamedTuple):
-    """What is in a compiled program; see `Report`, which holds it.
+    """The contents of a compiled program; see `Report`, which holds it.
 
     Attributes:
-        kernels: What it runs: fusions, products of matrices, calls of libraries.
+        kernels: Its operations: fusions, matrix products, library calls.
         loops: Its loops.
         trips: Iterations of loops that were counted by running them, by their names in the program.
-        collectives: Where devices exchange data.
+        collectives: The data exchanges between devices.
         memory: Bytes; None where the backend does not say.
         gathers_for_transforms: Bytes that devices gather for Fourier transforms along an axis that is split.
         uncounted: How many operations are in loops of unknown length; they count as if these ran once.
@@ -47,14 +47,14 @@ class CompiledFacts(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """What a call should take, in seconds.
+    """The expected time of a call, in seconds.
 
     Attributes:
         total: All of it.
-        compute: What computing takes where it is what takes longest, operation for operation.
-        move: What moving data takes where that is.
-        start: What starting operations and iterations takes.
-        memory: What getting new memory for results takes.
+        compute: The time of operations that are limited by computing.
+        move: The time of operations that are limited by moving data.
+        start: The time for starting operations and iterations.
+        memory: The time for getting new memory for results.
     """
 
     total: float

@@ -1,4 +1,4 @@
-"""Which JAX on which machine, how it is set, and what it is known or found to do wrong."""
+"""The JAX version, machine and settings, and known or detected faults."""
 
 import os
 import platform
@@ -279,15 +279,15 @@ _VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS", "CUDA_VISIBLE_DEVICES", "TF_CPP_M
 
 
 class Environment(NamedTuple):
-    """What a program runs on; made by `environment`, and printed as a report.
+    """The environment of a program; made by `environment`, and printed as a report.
 
     Attributes:
         versions: Of Python, JAX and the packages that sciml is built on.
         devices: How many devices there are of each kind, such as `{"cpu": 8}`.
         settings: Of JAX, what changes numbers or speed, such as `jax_enable_x64`.
-        variables: What of `XLA_FLAGS`, `JAX_*` and the like is set in the process's environment.
+        variables: The variables `XLA_FLAGS`, `JAX_*` and similar ones in the process's environment.
         cache: Folder of the compilation cache; None where programs are compiled anew in each process.
-        known: What is known to be wrong with these versions.
+        known: The known faults of these versions.
         canaries: The small programs that were run here.
     """
 
@@ -319,11 +319,11 @@ class Environment(NamedTuple):
 
 
 def environment() -> Environment:
-    """What this process runs on, and whether it is known or found to compute anything wrong.
+    """The environment of this process, and whether it is known or found to compute anything wrong.
 
     Runs small programs, canaries, which some versions of XLA make wrong or slow, on the default device; that takes
-    about a second. Append the printed report when you ask about a number or a time that you do not believe. What is
-    wrong in a canary is wrong in programs of that form alone, and sciml has none of them; a model of yours may.
+    about a second. Append the printed report when you ask about a number or a time that you do not believe. A fault
+    shown by a canary only affects programs of that form, and sciml has none of them; a model of yours may.
 
     Returns:
         An `Environment`: print it, or read `healthy`, `known` and `canaries`.

@@ -1,4 +1,4 @@
-"""Which parts of a model do not run over lanes, why, and what to do about them."""
+"""The parts of a model that do not run over lanes, the reasons, and remedies."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ from ._findings import cure_of_fallback
 
 
 class Fallbacks(dict[str, str]):
-    """What does not run over lanes: primitives of JAX, and for each why and what to do; prints as lines."""
+    """The primitives of JAX that do not run over lanes, with the reason and the remedy for each; prints as lines."""
 
     def __str__(self) -> str:
         """A line for each, or that there is nothing."""
@@ -32,7 +32,7 @@ def fallbacks(
         count: The number of members to try with.
 
     Returns:
-        A dictionary from names of JAX's primitives to words. Where it is empty all of it runs over lanes.
+        A dictionary from names of JAX's primitives to words. If it is empty, everything runs over lanes.
 
     Raises:
         TypeError: If `fn` is neither a function nor a model.

@@ -233,7 +233,7 @@ RULES: tuple[Callable[[Report], Iterator[Finding]], ...] = (
     _start_bound,
     _alone,
 )
-"""What is looked for."""
+"""The checks for faults."""
 
 
 def findings_of(report: Report) -> tuple[Finding, ...]:

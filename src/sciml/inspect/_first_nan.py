@@ -21,14 +21,14 @@ class NonFinite(NamedTuple):
 
     Attributes:
         value: "nan", "inf" or "-inf".
-        backward: Whether it is of a derivative alone.
+        backward: Whether it is only in a derivative.
         operation: The primitive of JAX that made it, such as `log`; or what was not finite from the start.
         operands: Up to three of the numbers that it was made of, as text.
         where: The line of the user's that the operation comes from; empty where JAX does not know.
-        step: The number of the step, from 0; of a loop that is none of sciml's, the iteration; None outside of loops.
-            In a backward pass it is the step that is differentiated, where the loop goes back over steps.
+        step: The number of the step, from 0; in a loop that is not sciml's, the iteration; None outside of loops. In a
+            backward pass it is the step that is differentiated, where the loop goes back over steps.
         loops: The iteration of every loop around it, the outermost first.
-        member: Which member of a `jax.vmap`; None where there is none.
+        member: The index of the member of a `jax.vmap`; None without members.
         leaf: The part of the result that it gets to.
         entry: The indices of the first number in that part that is not finite.
         device: The place in the mesh of the device that made it, within a `jax.shard_map`; None outside,
@@ -69,10 +69,11 @@ class NonFinite(NamedTuple):
 def first_nan(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> NonFinite | None:
     """Finds the first number of `fn(*args, **kwargs)` that is not finite, and where it comes from.
 
-    What is not finite in the result is followed back, through all loops, `jax.vmap`, `jax.jit`, `jax.shard_map` and
-    rules of derivatives, to the operation that made it of finite numbers. Where the function returns one real number
-    that is finite, its gradient by all floating-point arguments is looked at in the same way: give a loss; or
-    `jax.grad(loss)`, to look at that alone. Loops run compiled, so that a solve of ten thousand steps takes seconds.
+    Values of the result that are not finite are traced back, through all loops, `jax.vmap`, `jax.jit`, `jax.shard_map`
+    and derivative rules, to the operation that made them from finite numbers. If the function returns one finite real
+    number, its gradient with respect to all floating-point arguments is inspected in the same way: pass a loss, or
+    `jax.grad(loss)` to inspect only the gradient. Loops run compiled, so that a solve of ten thousand steps takes
+    seconds.
 
     In a solve that fails, sciml writes NaN for what was not reached. There the operation is named that made the last
     step fail, if one did.
@@ -238,9 +239,8 @@ def _alone(
 ) -> tuple[int | None, list]:
     """Returns the first member from which a result is not finite, and inputs in which every member is that one.
 
-    A member is a row of the inputs. With rows in the place of others, the result must change as that of a `jax.vmap`
-    does: rows of results become equal, or only some rows make it not finite. Where nothing of this holds there are no
-    members.
+    A member is a row of the inputs. If rows are exchanged, the result must change like the result of a `jax.vmap`: rows
+    of results become equal, or only some rows make it not finite. If none of this holds there are no members.
     """
     text = " ".join({place.scope for place in places(closed.jaxpr)})
     if "vmap(" not in text:

@@ -71,7 +71,7 @@ class FlatProgram:
 
     Attributes:
         ops: The operations.
-        size: How many values there are, with those of constants and inputs.
+        size: The number of values, including constants and inputs.
         inputs: How many of them are constants and inputs.
         results: Its results.
         last_use: After which operation a value is not read any more.

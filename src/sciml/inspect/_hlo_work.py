@@ -1,4 +1,4 @@
-r"""What the operations of a compiled program compute and move, loops counted as often as they run.
+r"""The work and data movement of the operations of a compiled program, with loops counted as often as they run.
 
 XLA's own analysis counts the body of a loop once, and so cannot say what a solve costs. Here every operation is counted
 from the text of the program, by shapes: a sum of $n$ numbers is $n$ operations, a product of matrices $2 m n k$, a
@@ -51,7 +51,7 @@ class Kernel(NamedTuple):
 
     Attributes:
         name: Its name in the program.
-        opcode: What it is, such as `fusion` or `dot`.
+        opcode: The kind of operation, such as `fusion` or `dot`.
         products: Operations within products of matrices and the like.
         flops: Other additions, products and so on.
         transcendentals: Evaluations of `exp`, `log`, `tanh` and the like.
@@ -59,7 +59,7 @@ class Kernel(NamedTuple):
         transforms: Operations within Fourier transforms.
         shuffles: Elements that are put elsewhere one by one, as where arrays are joined or read by an index.
         operations: How many operations on arrays there are in it.
-        bytes: What it reads and writes.
+        bytes: The bytes read and written.
         times: How often it runs in a call; None where a loop around it has an unknown number of iterations.
         loops: The loops around it, by name, the outermost first.
         inlined: Whether it is part of a function that the compiler made of a loop, where nothing is launched.

@@ -35,8 +35,8 @@ def horizon(
 ) -> Horizon:
     r"""Finds out until when a gradient through a solution says anything.
 
-    The derivative of a state by the start is that of one solution. It helps where neighbouring solutions stay near, and
-    where they part as fast as $e^{\lambda t}$ it becomes as large, and its direction that of chance: an error
+    The derivative of a state with respect to the start belongs to one solution. It is useful if neighbouring solutions
+    stay near. If they separate as fast as $e^{\lambda t}$, it grows as fast, and its direction becomes random: an error
     $\varepsilon$ at the start, which each step makes, is as large as the solution itself at about
     $t = \log(1/\varepsilon) / \lambda$. So a rollout to be trained through should be shorter, or be cut into pieces
     (multiple shooting).
@@ -49,12 +49,12 @@ def horizon(
         y0: The start, a PyTree of real arrays.
         t1: The end.
         t0: The time of the start.
-        args: What the model takes beside time and state.
+        args: The third argument of the model.
         error: $\varepsilon$, the relative error of a state; by default the relative tolerance of `solve`.
         directions: How many changes to carry along.
         points: At how many times to look.
         throw: Whether to raise an error if the solve fails.
-        options: What `sciml.solve` takes: `dt`, or `rtol` and `atol`, `solver`, and others.
+        options: Options for `sciml.solve`: `dt`, or `rtol` and `atol`, `solver`, and others.
 
     Raises:
         ValueError: If a number is out of range.

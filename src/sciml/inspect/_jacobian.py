@@ -1,4 +1,4 @@
-"""Which entries the Jacobian of a model can have, and what implicit methods make of it."""
+"""The possible entries of the Jacobian of a model, and the linear solver that implicit methods choose."""
 
 import dataclasses
 from collections.abc import Callable
@@ -32,11 +32,11 @@ class Jacobian(NamedTuple):
     r"""The Jacobian of a vector field, $\partial f / \partial y$, as far as its program says.
 
     Attributes:
-        pattern: Which entries there can be, a sparse matrix of booleans of shape `(n, n)`; rows and columns are the
-            elements of the state in the order of its leaves, of complex ones the real part, then the imaginary.
-        colours: How many derivatives along directions give all entries. Where these are many, and the derivative's
-            program can be followed, entries are computed one by one; `structure` says so.
-        structure: What implicit methods, such as `sciml.solvers.Rodas5P`, make of systems with it.
+        pattern: The possible entries, a sparse matrix of booleans of shape `(n, n)`; rows and columns are the elements
+            of the state in the order of its leaves, of complex ones the real part, then the imaginary.
+        colours: How many derivatives along directions give all entries. If these are many, and the derivative's program
+            can be followed, entries are computed one by one; `structure` reports this.
+        structure: The linear solver that implicit methods, such as `sciml.solvers.Rodas5P`, use for systems with it.
     """
 
     pattern: SparseArray
@@ -71,7 +71,7 @@ def jacobian(model: Callable, y: Y, *, t: RealScalarLike = 0.0, args: Args = Non
         model: `f(t, y, args) -> dy/dt`.
         y: A state, for its structure, shapes and dtypes.
         t: A time.
-        args: What the model takes beside time and state.
+        args: The third argument of the model.
         solver: A method whose `linear_solver` and `preconditioner` are to be told of, or None.
 
     Returns:

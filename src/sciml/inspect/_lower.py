@@ -25,8 +25,7 @@ def lower(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
     """Trace and lower `fn(*args, **kwargs)`.
 
     A jitted function is lowered as it stands, so that its donated, static and sharded arguments count. Any other
-    callable is traced with its array leaves (its own and those of its arguments) as inputs and everything else
-    static.
+    callable is traced with the array leaves of itself and its arguments as inputs and everything else static.
     """
     if not callable(fn):
         raise TypeError(f"fn must be callable, got {type(fn).__name__}: {fn!r}.")
@@ -38,7 +37,7 @@ def lower(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def of_arrays(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Callable, Any]:
-    """Returns `fn(*args, **kwargs)` as a function of one PyTree of arrays alone, and that PyTree."""
+    """Returns `fn(*args, **kwargs)` as a function of one PyTree of arrays, and that PyTree."""
     dynamic, static = eqx.partition((fn, args, kwargs), _is_dynamic)
 
     def run(dynamic: Any) -> Any:

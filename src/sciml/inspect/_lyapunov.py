@@ -79,16 +79,16 @@ def lyapunov_exponents(
 
     Args:
         model: `f(t, y, args) -> dy/dt`, as for `sciml.solve`.
-        y0: Where to start, a PyTree of real arrays.
+        y0: The initial state, a PyTree of real arrays.
         t1: The end; the error falls as one over the square root of the time.
         t0: The start.
-        args: What the model takes beside time and state.
+        args: The third argument of the model.
         count: How many exponents; by default all, as many as the state has elements.
         every: The time between two orthogonalisations: so short that no change grows or shrinks beyond the dtype's
             precision against another.
         transient: How long to run first, until the state is on its attractor and the changes point to where they grow.
         throw: Whether to raise an error if the solve fails.
-        options: What `sciml.solve` takes: `dt`, or `rtol` and `atol`, `solver`, and others.
+        options: Options for `sciml.solve`: `dt`, or `rtol` and `atol`, `solver`, and others.
 
     Raises:
         ValueError: If a time or `count` is out of range.

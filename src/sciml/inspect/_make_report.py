@@ -43,8 +43,8 @@ def report(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
 
     The function is traced, compiled, and called some times where its arguments are arrays. Its work is counted in the
     compiled program, loops as often as they run; where the compiler does not know how often, that is counted by running
-    the program once with counters. What this machine does in a second is measured at the first call in a process, which
-    takes less than a second, and what the program should take by that stands beside what it takes:
+    the program once with counters. The speed of this machine is measured at the first call in a process, which takes
+    less than a second, and the expected time of the program is reported together with the measured one:
 
     $$t = \sum_k n_k \left[\max\left(\frac{\text{operations}_k}{\text{rate}},
     \frac{\text{bytes}_k}{\text{bandwidth}}\right) + t_\text{start}\right]$$
@@ -172,7 +172,7 @@ def trips_of(module: HloModule, closed: ClosedJaxpr, inputs: Sequence[Any] | Non
 
     Args:
         module: The compiled program.
-        closed: What it was made of.
+        closed: Its program.
         inputs: Its inputs; None where there are only shapes.
     """
     loops = whiles_of(module)

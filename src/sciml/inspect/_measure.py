@@ -21,9 +21,9 @@ class Stages(NamedTuple):
 
     Attributes:
         closed: As JAX traced it.
-        inputs: The inputs of that, in their order; None where some are shapes alone.
-        lowered: What the compiler gets.
-        compiled: What it made of that.
+        inputs: Its inputs, in their order; None if some are only shapes.
+        lowered: The input of the compiler.
+        compiled: The result of the compiler.
         call: Calls the compiled program with copies of what it may overwrite, and waits; returns the seconds.
     """
 
@@ -42,7 +42,7 @@ class CallTimes(NamedTuple):
         lower: JAX writes the program for the compiler.
         compile: The compiler's own time.
         from_cache: Whether the compiled program came from the cache on disk.
-        call: The shortest of some calls of the compiled program; None where arguments are shapes alone.
+        call: The shortest of some calls of the compiled program; None if arguments are only shapes.
         uncompiled: A call of a function that is not jitted, from Python as it was given; None for one that is.
     """
 

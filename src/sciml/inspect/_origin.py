@@ -1,4 +1,4 @@
-"""Where the first number that is not finite comes from: back through a program, its loops and its choices.
+"""The origin of the first number that is not finite: back through a program, its loops and its choices.
 
 A value that is not finite has its cause in an operand that is not, or in the operation itself. So the search goes back
 from a result to an operation with finite operands. Operations run one by one. Loops run compiled and note only, for
@@ -9,8 +9,8 @@ Some programs write NaN themselves, as sciml does for what a failed solve did no
 counts is why: an operation of a line of the user's that made of finite numbers one that is not, in the last iterations
 before.
 
-Within a `jax.shard_map` all devices are looked at side by side. Where they do not run in step, as in loops that end at
-different iterations, the search goes on with one of them, and all run as that one does.
+Within a `jax.shard_map` all devices are looked at side by side. If they do not run in step, as in loops that end at
+different iterations, the search continues with one of them, and all run as that one does.
 """
 
 import abc
@@ -28,7 +28,7 @@ from .._jax.programs import _names as names, programs_within, run_anew, run_equa
 from ._flat_program import Fixed, FlatProgram, Op, Ref, bad_in, badness
 from ._programs import Place
 
-# What a search for the first number that is not finite finds.
+# The result of a search for the first number that is not finite.
 
 
 class Origin(NamedTuple):
@@ -38,13 +38,13 @@ class Origin(NamedTuple):
         place: The equation, and where it is.
         operands: The values of its operands.
         results: Its results.
-        transposed: Whether what it makes is read by a backward pass alone, as far as its program says.
+        transposed: Whether only a backward pass reads its results, as far as its program shows.
         loops: The iteration of each loop around it, the outermost first; of a loop that runs backwards over rows, the
             row.
         step: The number of the step that it belongs to, where a loop of sciml's says so.
         written: Whether the program itself has written it there.
         order: The iterations of the loops around it as they follow each other.
-        device: Which device of a `jax.shard_map` it is on.
+        device: The device of a `jax.shard_map`.
         coordinates: The place of that device in its mesh; None outside.
     """
 
@@ -70,7 +70,7 @@ class FromInput(NamedTuple):
     numbers: tuple[int, ...]
 
 
-# How the values of a program are held while it is searched: as they are, or those of all devices side by side.
+# The values of a program during the search: as they are, or the values of all devices side by side.
 #
 # Within a `jax.shard_map` a value differs from device to device, and devices take part in each other's operations. So
 # the search has the values of all of them, with an axis of devices in front, and runs every operation on all devices at
@@ -90,7 +90,7 @@ class AbstractHolding(abc.ABC):
 
     @abc.abstractmethod
     def alone(self, values: Sequence[Any], device: int) -> list[Any]:
-        """Returns values with those of one device on all."""
+        """Returns values with the values of one device on all devices."""
 
     @abc.abstractmethod
     def by_device(self, x: Any) -> np.ndarray:
@@ -348,8 +348,8 @@ class _Runs(NamedTuple):
     """A loop that ran up to an iteration.
 
     Attributes:
-        carry: What it carries there.
-        rows: Its rows, those of later iterations zero.
+        carry: Its carry there.
+        rows: Its rows; the rows of later iterations are zero.
         numbers: How many iterations ran, on each device.
         since_by_device: Since which of them each part of what it carries is not finite, on each device; 0 from the
             start, -1 where it is finite.
@@ -600,7 +600,7 @@ class Search:
 
         Args:
             given: Constants and inputs.
-            result: Which of the results.
+            result: The index of the result.
         """
         start = self.flat.results[result]
         if isinstance(start, Fixed):

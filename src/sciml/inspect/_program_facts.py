@@ -1,4 +1,4 @@
-"""What a program says of itself as JAX traced it: its equations, dtypes, callbacks, and the marks of sciml's loops."""
+"""The facts in a program as JAX traced it: its equations, dtypes, callbacks, and the marks of sciml's loops."""
 
 import re
 from collections import Counter
@@ -33,17 +33,17 @@ class Note(NamedTuple):
 
 
 class ProgramFacts(NamedTuple):
-    """What is in a program; see `Report`, which holds it.
+    """The contents of a program; see `Report`, which holds it.
 
     Attributes:
-        equations: How many equations there are, those of loop bodies once.
+        equations: The number of equations, with loop bodies counted once.
         primitives: How often each primitive occurs, the most frequent first.
         dtypes: How many results of equations there are of each dtype.
         callbacks: Calls of Python from within.
         widened: The first equations that make 64-bit numbers of 32-bit ones, where the inputs have none.
         narrowed: The first that make 32-bit numbers of 64-bit ones.
         unrolled: Lines that were traced again and again, one block of equations after the other.
-        gathered: Where an array that is split over an explicit mesh is made whole on all devices.
+        gathered: The places where an array that is split over an explicit mesh is gathered on all devices.
         ways: How members run, and which kernels do, in words.
         choices: The entries of the table of choices that have selected a part of the program, with their values;
             `inspect.choose` changes them.

@@ -16,7 +16,7 @@ _TERMS = 16
 
 
 class Rates(NamedTuple):
-    """What a device does in a second, as small programs of XLA do it; prints as a line.
+    """The speed of a device, measured with small XLA programs; prints as a line.
 
     Attributes:
         device: The kind of device.
@@ -26,8 +26,8 @@ class Rates(NamedTuple):
         periodic: Evaluations of `sin`.
         transforms: Operations within Fourier transforms.
         shuffles: Elements that are put elsewhere one by one.
-        copies: Pairs of a number of bytes, and how many bytes of so many a loop reads and writes in a second: what
-            fits a cache is faster.
+        copies: Pairs of a number of bytes, and the bytes that a loop over them reads and writes per second: data that
+            fit in a cache are faster.
         new: The same for arrays that a program returns: on a CPU the system has to give the memory first.
         operation: Seconds that an operation on a few numbers takes, where three do not wait for each other.
         launch: Seconds that starting a part of a program takes.
@@ -60,11 +60,11 @@ class Rates(NamedTuple):
         return self.products / self.bandwidth
 
     def copied(self, size: float) -> float:
-        """Returns the bytes that are read and written in a second where a loop goes over so many."""
+        """Returns the bytes read and written per second by a loop over a number of bytes."""
         return _between(self.copies, size)
 
     def given(self, size: float) -> float:
-        """Returns the bytes of new memory that a program is given in a second where it asks for so many."""
+        """Returns the bytes of new memory per second that a program gets when it requests a number of bytes."""
         return _between(self.new, size)
 
     def start(self, kernel: Kernel, together: int) -> float:

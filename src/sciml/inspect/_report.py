@@ -19,9 +19,9 @@ class Finding(NamedTuple):
     """Something in a function that costs time, memory or digits.
 
     Attributes:
-        name: What it is, in two or three words that stay the same.
-        says: What was found, with its numbers.
-        cure: What to do about it.
+        name: Its kind, in two or three words that stay the same.
+        says: The finding, with its numbers.
+        cure: The remedy.
         where: The user's line that it comes from; empty where it is not known.
     """
 
@@ -37,22 +37,22 @@ class Finding(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a function is, costs and could do better; made by `report`, and printed as a table.
+    """The program, cost and possible improvements of a function; made by `report`, and printed as a table.
 
     Attributes:
         name: The function's.
         devices: How many devices the program runs on, and of which kind.
-        program: What is in it as JAX traced it.
-        compiled: What is in it as it was compiled.
-        times: What tracing, lowering, compiling and calling takes.
-        rates: What this machine does in a second.
-        predicted: What a call should take by these; None where it depends on loops of unknown length.
+        program: Its contents as JAX traced it.
+        compiled: Its contents as it was compiled.
+        times: The times of tracing, lowering, compiling and calling.
+        rates: The speed of this machine.
+        predicted: The expected time of a call from these; None if it depends on loops of unknown length.
         weak: Arguments of weak type.
         donatable: Arguments that a result could take the place of, and their bytes.
         donated: Bytes of arguments that a result takes the place of.
-        retraced: What a second call with the same arguments traces again.
-        raised: What a call from Python raised; empty if nothing.
-        findings: What is wrong, each with its cure.
+        retraced: The functions that a second call with the same arguments traces again.
+        raised: The error of a call from Python; empty if there was none.
+        findings: The faults found, each with its cure.
     """
 
     name: str
@@ -84,7 +84,7 @@ class Report(NamedTuple):
         """Returns the report as one page of HTML that needs nothing else, with the roofline drawn.
 
         Args:
-            path: Where to write it, too.
+            path: A file to write it to as well.
         """
         work, whole = self.cost.flops + self.cost.transcendentals, None
         if self.measured and work > 0:
@@ -96,7 +96,7 @@ class Report(NamedTuple):
 
     @property
     def measured(self) -> float | None:
-        """The shortest of some calls, in seconds; None where arguments are shapes alone."""
+        """The shortest of some calls, in seconds; None if arguments are only shapes."""
         return self.times.call
 
     def __str__(self) -> str:
@@ -205,10 +205,10 @@ def page_of(
 
     Args:
         name: The function's.
-        findings: What is wrong: name, words, cure and place of each.
+        findings: The faults found: name, words, cure and place of each.
         rows: The table.
-        compiled: What is in the program.
-        rates: What the machine does in a second.
+        compiled: The contents of the program.
+        rates: The speed of the machine.
         whole: The call as it was measured: operations for each byte, and operations in a second; None where it was not.
     """
     table = "\n".join(f"<tr><td>{html.escape(a)}</td><td>{html.escape(b)}</td></tr>" for a, b in rows)
@@ -325,11 +325,11 @@ def _rate(x: float) -> str:
 
 
 class ReportDiff(NamedTuple):
-    """What is different between two reports; prints as a table.
+    """The differences between two reports; prints as a table.
 
     Attributes:
         names: Of the two functions.
-        rows: What has changed: name, before, after, and by what factor, NaN where one of them is zero.
+        rows: The changes: name, before, after, and factor, NaN if one of them is zero.
         gone: Findings of the first that the second has not.
         new: Findings of the second that the first has not.
     """
@@ -371,7 +371,7 @@ _FIGURES: tuple[tuple[str, Callable[[Report], float | None], Callable[[float], s
 
 
 def diff(before: Report, after: Report) -> ReportDiff:
-    """Returns what is different between two reports, as of a function before and after a change; prints it, too.
+    """Returns and prints the differences between two reports, for example of a function before and after a change.
 
     Args:
         before: A report.

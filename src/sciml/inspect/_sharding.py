@@ -1,4 +1,4 @@
-"""Where the parts of arrays are, drawn with the numbers of the devices that hold them."""
+"""The placement of the parts of arrays, drawn with the numbers of the devices that hold them."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ _MOST = 16  # parts along an axis of a drawing
 
 
 class Placement(NamedTuple):
-    """Where an array is.
+    """The placement of an array.
 
     Attributes:
         name: Its place in the tree, empty for an array by itself.
@@ -37,7 +37,7 @@ class Placement(NamedTuple):
 
 
 class Placements(NamedTuple):
-    """Where the arrays of a tree are; prints as a drawing.
+    """The placement of the arrays of a tree; prints as a drawing.
 
     Attributes:
         arrays: A `Placement` for each.

@@ -38,8 +38,8 @@ def pushed(
         y: The initial state, as a vector.
         changes: Its changes, a column each.
         like: A state, for its structure.
-        options: As for `solve`. With error control the changes are part of the state, so that their errors count, too:
-            where the state is at rest, its own errors would let steps become as long as they like.
+        options: As for `solve`. With error control the changes are part of the state, so that their errors also count:
+            when the state is at rest, its own errors would not limit the steps.
     """
     if options.get("dt") is None:
         return _controlled(model, y, changes, like, **options)
@@ -62,7 +62,7 @@ class _WithChanges(eqx.Module):
 
     @property
     def stiff(self) -> bool:
-        """What the model promises."""
+        """The horizon that the model declares."""
         return getattr(self.model, "stiff", False)
 
     def __call__(self, t: RealScalarLike, state: tuple[Y, Y], args: Args) -> tuple[Y, Y]:

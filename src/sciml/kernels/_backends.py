@@ -1,4 +1,4 @@
-"""What a call asks for, what can run it, and which of that a machine takes."""
+"""The requested backend, the backends that can run it, and the one that a machine uses."""
 
 import dataclasses
 import functools
@@ -13,7 +13,7 @@ from .._jax._vma import vma_of
 from ._verdicts import Trial, verdict_of
 
 IMPLS = ("auto", "xla", "pallas")
-"""What everyone may ask for."""
+"""The backends that users may request."""
 
 KERNELS = ("mosaic_gpu", "mosaic_tpu")
 """The kernels by name."""
@@ -36,7 +36,7 @@ class AbstractKernel(eqx.Module):
 
 @dataclasses.dataclass(frozen=True)
 class KernelRequest:
-    """What a call asks for.
+    """The backend that a call requests.
 
     Attributes:
         impl: One of `IMPLS`, or the name of a kernel, or a kernel.
@@ -58,7 +58,7 @@ def kernel_for(request: KernelRequest, trial: Callable[[], Trial]) -> tuple[str 
     """Returns the name of the kernel to take, or None for XLA, and why.
 
     Args:
-        request: What is asked for, by name.
+        request: The requested backend, by name.
         trial: Returns what `"auto"` tries a kernel with, once, before it takes it.
 
     Raises:

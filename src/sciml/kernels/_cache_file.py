@@ -1,6 +1,6 @@
 """The file of what was measured on a machine: how stencils are best cut into tiles, and which kernels to trust.
 
-It is a JSON file that may go at any time. What cannot be read is left alone, with one line in the log.
+It is a JSON file that may go at any time. A file that cannot be read is not changed, with one line in the log.
 """
 
 import functools
@@ -23,7 +23,7 @@ _LOG = logging.getLogger("sciml.kernels")
 
 
 def cache_file(cache: str | os.PathLike | None = None) -> pathlib.Path:
-    """Returns the file: the one given, that of the environment variable, or the one in the user's folder of caches."""
+    """Returns the file: the given one, the file of the environment variable, or the one in the user's cache folder."""
     if cache is not None or (cache := os.environ.get(VARIABLE)):
         return pathlib.Path(cache).expanduser()
     home = pathlib.Path.home()
@@ -47,7 +47,7 @@ def entries(section: str) -> dict[str, Any]:
 
 
 def store(path: pathlib.Path, section: str, key: str, entry: dict[str, Any]) -> bool:
-    """Writes an entry beside what the file holds; returns whether that was possible."""
+    """Adds an entry to the file; returns whether that was possible."""
     whole: dict[str, Any] = {}
     try:
         whole = _sections_in(path.read_text(encoding="utf-8"))
@@ -96,7 +96,7 @@ def _sections_in(text: str) -> dict[str, dict[str, Any]]:
     """The sections in the text of a file.
 
     Raises:
-        ValueError: If it is no such text.
+        ValueError: If it is not such a text.
     """
     whole = json.loads(text)
     if not isinstance(whole, dict) or whole.get("format") != _FORMAT:

@@ -1,4 +1,4 @@
-"""Which primitives the compilers of kernels know."""
+"""Primitives that the compilers of kernels support."""
 
 COMMON = frozenset(
     """

@@ -20,8 +20,8 @@ def qualify(*, again: bool = False) -> tuple[Verdict, ...]:
     device, a version of JAX and of sciml, and is kept in the file of `kernels.stencil.tune`, which
     `SCIML_KERNEL_PLANS` names. The logger `sciml.kernels` says for information what is tried and what was seen.
 
-    Where JAX runs in several processes, a kernel is taken only if this function was called in each of them, and found
-    it right and faster in all: all have to run the same program.
+    If JAX runs in several processes, a kernel is only used if this function was called in each of them and found it
+    correct and faster in all: all must run the same program.
 
     Args:
         again: Whether to try also what there is a verdict of.

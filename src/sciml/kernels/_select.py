@@ -43,7 +43,7 @@ def select(
         args: The fields and the parameters of the update, or the arguments of the function; or their shapes and dtypes
             (`jax.ShapeDtypeStruct`).
         coefficients: The coefficients of an update by name.
-        impl: See the table; without it, that of the block of `kernels.use` around the call, else "auto".
+        impl: See the table; by default the setting of the enclosing block of `kernels.use`, else "auto".
         interpret: Whether the kernel runs in JAX's interpreter, on any machine and slowly, to check it.
         steps_per_pass: How many steps a kernel of stencils takes for each pass over memory; without it, what `tune`
             found for such an update, or else the kernel's choice.

@@ -24,9 +24,10 @@ def use(impl: str | AbstractKernel, *, interpret: bool = False) -> Iterator[None
     rates.
 
     With `"pallas"` a kernel must: models that are stencils, conservation laws and the members of a `jax.vmap` then run
-    by one, or are an error that says why not. What never has a kernel, such as one member of another model, runs by XLA
-    as ever; but where a machine has no kernels, `"pallas"` is an error for it too, unless it is interpreted. What is
-    asked for is read when a solve is traced: a function that `jax.jit` has compiled before goes on as it was.
+    by one, or are an error that says why not. Computations that never have a kernel, such as one member of another
+    model, run with XLA as before; but on a machine without kernels, `"pallas"` is an error for them as well, unless it
+    is interpreted. The request is read when a solve is traced: a function that `jax.jit` has compiled before does not
+    change.
 
     Args:
         impl: `"auto"`, `"xla"`, `"pallas"`, or a stencil kernel of one's own.
@@ -70,7 +71,7 @@ def requested(impl: str | AbstractKernel | None, interpret: bool = False, by_nam
     """Returns what a call asks for: what it is given, or else what its block says.
 
     Args:
-        impl: What it is given.
+        impl: The argument.
         interpret: Whether it is told to interpret a kernel.
         by_name: Whether it may ask for one of the library's kernels by its name.
 

@@ -38,7 +38,7 @@ class Case(NamedTuple):
         by_xla: The same by XLA.
         args: The arguments.
         tolerance: The largest difference that is right, in units of the largest number.
-        timed: Whether the times are compared, too.
+        timed: Whether the times are also compared.
     """
 
     by_kernel: Callable[..., PyTree]
@@ -49,10 +49,10 @@ class Case(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """What a kernel is tried with.
+    """The test case of a kernel.
 
     Attributes:
-        what: What it runs, in words, such as "stencils in 2 dimensions, float32".
+        what: The computation, in words, such as "stencils in 2 dimensions, float32".
         cases: Returns the cases of the kernel of a name.
     """
 
@@ -61,11 +61,11 @@ class Trial(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What was seen of a kernel.
+    """The test result of a kernel.
 
     Attributes:
         kernel: Its name.
-        what: What it ran.
+        what: The computation.
         taken: Whether `impl="auto"` takes it.
         reason: Why, in words.
         error: The largest difference from XLA, in units of the largest number; NaN where it did not run.

@@ -4,7 +4,7 @@ A measurement with the prediction $m$ and the scale $\sigma$ of its noise adds, 
 
 $$\log \sigma + \tfrac12 r^2 \quad \text{(normal)}, \qquad \log \sigma + |r| \quad \text{(Laplace)},$$
 
-and both $m$ and $\log \sigma$ depend on the parameters. The curvature is that of Gauss, Newton and Fisher,
+and both $m$ and $\log \sigma$ depend on the parameters. The curvature is the Gauss-Newton (Fisher) curvature,
 
 $$\frac{\nabla m\, \nabla m^T}{\sigma^2} + c\, \nabla \log \sigma\, \nabla \log \sigma^T$$
 
@@ -55,7 +55,7 @@ def expansion(
         noise: The noise of the measurements.
         data: The measurements.
         sensitivities: The states at which these were taken, and their derivatives by `x`.
-        observed: What is measured of such states: `observed(states, x)`.
+        observed: The observables of such states: `observed(states, x)`.
     """
     value, gradient, curvature = _prior(rows, x)
     prediction, by_prediction, by_log_sigma = _slopes(noise, sensitivities, observed, x)

@@ -26,14 +26,14 @@ from ._expansion import Expansion
 
 # In units of the distances between the bounds.
 _FIRST_RADIUS, _LARGEST_RADIUS = 0.05, 1.0
-# So many steps that change next to nothing end a search.
+# This number of steps with hardly any change ends a search.
 _PATIENCE = 6
 _HALVINGS = 40
 _ROUNDS = 3  # in which variables are found that end at a bound
 
 
 class LeastValue(NamedTuple):
-    """Where a search ended.
+    """The end of a search.
 
     Attributes:
         x: The vector.
@@ -178,13 +178,13 @@ class Fitted(Protocol):
 
 
 class PEtabFit(eqx.Module):
-    """Where the starts of a fit ended, the best first; what `PEtabProblem.fit` returns.
+    """The ends of the starts of a fit, the best first, returned by `PEtabProblem.fit`.
 
     Attributes:
         x: The best parameters on their scales, of shape `(p,)`.
         xs: The parameters of all starts, of shape `(starts, p)`.
         log_posteriors: Their likelihoods times priors, as logarithms, falling; minus infinity where a start failed.
-        starts: Where they began, in the same order.
+        starts: The initial points, in the same order.
         n_steps: How many steps each took.
         converged: Whether each met the tolerance.
         parameters: The best parameters in their own units, by name.
@@ -221,7 +221,7 @@ class PEtabFit(eqx.Module):
         return int(np.sum(self.log_posteriors >= self.log_posterior - within))
 
     def plot(self, **options: Any) -> Any:
-        """Draws the waterfall of the starts; options are those of `sciml.plot.waterfall`."""
+        """Draws the waterfall of the starts; options are passed to `sciml.plot.waterfall`."""
         from ..plot import waterfall
 
         return waterfall(-self.log_posteriors, **options)

@@ -1,4 +1,4 @@
-"""What is measured: observables and their noise as functions of states, and the probability of the data."""
+"""Measurements: observables and their noise as functions of states, and the probability of the data."""
 
 import math
 import re
@@ -26,10 +26,10 @@ class MeasuredObservable(NamedTuple):
 
     Attributes:
         observable: Its row in the table.
-        rows: Which measurements these are.
+        rows: The indices of these measurements.
         program: Of a row of states, the time, constants, parameters, and what stands for its own parameters.
-        slots: Where prediction and noise stand among the results.
-        places: Where in the problem's vector its own parameters are, of shape `(measurements, parameters)`.
+        slots: The positions of prediction and noise among the results.
+        places: The positions of its own parameters in the problem's vector, of shape `(measurements, parameters)`.
     """
 
     observable: Observable
@@ -43,7 +43,7 @@ class Predicted(NamedTuple):
     """Predictions for measurements.
 
     Attributes:
-        value: What the model says.
+        value: The prediction of the model.
         noise: The scale of the noise.
     """
 
@@ -150,7 +150,7 @@ def predicted(
 
 
 class Noise(NamedTuple):
-    """Which noise each measurement has.
+    """The noise of each measurement.
 
     Attributes:
         scale: 0 for noise on the quantity, 1 on its logarithm, 2 on that to base ten.

@@ -1,4 +1,4 @@
-"""Which value each constant of a model has in each condition, as places in one vector."""
+"""The value of each constant of a model in each condition, as places in one vector."""
 
 import math
 from typing import NamedTuple
@@ -10,17 +10,17 @@ from ..models.networks._sbml_model import SBMLModel
 from ._tables import Tables
 
 _IS_SET = "(0) is set"
-"""What the name of a parameter ends with that is 1 in conditions that set a start, and 0 in others."""
+"""The ending of the name of a parameter that is 1 in conditions that set a start, and 0 in others."""
 
 
 class Conditions(NamedTuple):
-    """What conditions change.
+    """The changes of conditions.
 
     Attributes:
         model: The model, with all that conditions and parameters set as its parameters.
         constants: The names of its constants.
         pool: Numbers that stand behind the parameters of the problem in one vector.
-        places: Where in that vector each constant is, of shape `(conditions, constants)`.
+        places: The place of each constant in that vector, of shape `(conditions, constants)`.
         kept: Of shape `(conditions, states)`: whether a condition leaves a state as it is after one before.
         numbers: The number of each condition by its name.
     """
@@ -37,7 +37,7 @@ class Pool:
     """Numbers and the parameters of a problem in one vector.
 
     Attributes:
-        places: Where each parameter stands.
+        places: The place of each parameter.
         numbers: The numbers behind them.
     """
 
@@ -67,7 +67,7 @@ def conditions_of(tables: Tables, model: SBMLModel, pool: Pool) -> Conditions:
     """Returns what conditions change.
 
     Raises:
-        ValueError: If a condition sets what is no part of the model, or follows from others.
+        ValueError: If a condition sets a name that is not part of the model, or a derived value.
     """
     targets = dict.fromkeys(t for changes in tables.conditions.values() for t in changes)
     description = sbml_described(model._static)

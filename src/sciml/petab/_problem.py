@@ -84,7 +84,7 @@ class Options(NamedTuple):
 
 
 class Simulations(NamedTuple):
-    """What is simulated for a problem's measurements.
+    """The simulations for a problem's measurements.
 
     Attributes:
         before: For each simulation the condition before it, or -1.
@@ -239,7 +239,7 @@ class MeasuredData(AbstractDistribution):
 
     @property
     def transform(self) -> AbstractTransform:
-        """That of any number."""
+        """The transform of real numbers."""
         return Identity()
 
     def log_prob(self, x: Float[Array, " measurements"]) -> Float[Array, " measurements"]:
@@ -315,7 +315,7 @@ _LOG10 = math.log(10.0)
 
 
 class _Compiled:
-    """What of a problem is no number that anybody changes: one object for each problem that was read."""
+    """The parts of a problem that are not numbers: one object for each problem that was read."""
 
     def __init__(self, tables: Tables):
         pool = Pool([p.name for p in tables.parameters])
@@ -377,7 +377,7 @@ class PEtabProblem:
 
     @property
     def model(self) -> SBMLModel:
-        """The model. What conditions and parameters set is among its parameters."""
+        """The model. Values that conditions and parameters set are among its parameters."""
         return self._compiled.conditions.model
 
     @property
@@ -459,8 +459,8 @@ class PEtabProblem:
         """Returns the posterior as `sciml.inference` knows it, for samplers, Laplace's approximation and profiles.
 
         Its model is a dictionary of the estimated parameters on their scales. A parameter without a prior has a uniform
-        one between its bounds, on its scale; bounds hold for the others too. A prior on a parameter's own scale comes
-        with the Jacobian to that of `x`.
+        one between its bounds, on its scale; bounds hold for the others too. A prior on a parameter's own scale
+        includes the Jacobian to the scale of `x`.
         """
         start = {name: value for name, value in zip(self.names, self.nominal)}
         inside = 1e-6 * (self.upper - self.lower)
@@ -557,7 +557,7 @@ class PEtabProblem:
     ) -> tuple[Float[Array, "measurements n"], Float[Array, "p measurements n"]]:
         """The state of the model at each measurement, and its derivatives; zero where it is NaN."""
         compiled, options = self._compiled, self._options.for_tangents()
-        # parameters of observables and noise alone need no simulation
+        # parameters that only occur in observables and noise need no simulation
         moving = np.flatnonzero(np.isin(compiled.estimated, compiled.conditions.places))
 
         def states_of(moved: Array) -> tuple[Array, Array]:
@@ -577,7 +577,7 @@ class PEtabProblem:
         return simulate_all(compiled.conditions, compiled.simulations, constants, options)
 
     def _observed(self, states: Float[Array, "measurements n"], x: Float[Array, " p"]) -> Predicted:
-        """What the model says of each measurement in these states."""
+        """The model's prediction of each measurement in these states."""
         compiled = self._compiled
         values, constants = self._constants(x)
         of_rows = constants[compiled.simulations.condition][compiled.simulations.rows]
@@ -616,9 +616,9 @@ def read_petab(
     Args:
         path: The YAML file.
         solver: A method, by default `sciml.solvers.Rodas5P()` with its linear systems left to LAPACK, whose program is
-            short, so that a first call takes seconds. Where a likelihood is computed thousands of times without its
-            gradient, `solver=sciml.solvers.Rodas5P()` pays: it writes small systems out, which takes longer to compile
-            and less to run.
+            short, so that a first call takes seconds. If a likelihood is computed thousands of times without its
+            gradient, `solver=sciml.solvers.Rodas5P()` pays off: it writes small systems out, which takes longer to
+            compile and less to run.
         rtol: Its relative tolerance, by default 1e-7 in float64 and 1e-5 in float32.
         atol: Its absolute tolerance, by default 1e-10 in float64 and 1e-8 in float32.
         max_steps: Its most steps.
@@ -628,7 +628,7 @@ def read_petab(
     Raises:
         ImportError: If petab or sbmlode are not installed: `pip install 'sciml-jax[sbml]'`.
         FileNotFoundError: If there is no such file.
-        ValueError: If it is no such problem, or has what is not supported; the message says what.
+        ValueError: If it is not a PEtab problem, or uses an unsupported feature, which the message names.
 
     Example:
         ```python

@@ -36,10 +36,10 @@ class Observable(NamedTuple):
 
     Attributes:
         name: Its name.
-        formula: What is observed.
+        formula: The observed expression.
         noise: The scale of the noise.
         scale: The scale on which there is noise.
-        distribution: Which noise.
+        distribution: The noise distribution.
     """
 
     name: str
@@ -53,13 +53,13 @@ class Measurement(NamedTuple):
     """A row of the table of measurements.
 
     Attributes:
-        observable: What is measured.
+        observable: The observable.
         before: The condition in which the model has come to rest before, or an empty text.
         condition: The condition.
         time: When; infinite where the model has come to rest.
         value: The result.
-        parameters: What stands for the observable's parameters, numbers or names.
-        noise: What stands for those of its noise.
+        parameters: The values of the observable's parameters, numbers or names.
+        noise: The values of the noise's parameters.
     """
 
     observable: str
@@ -78,7 +78,7 @@ class Tables(NamedTuple):
         name: Its name.
         sbml: The model.
         parameters: The table of parameters.
-        conditions: What each condition sets to a number or to a parameter; NaN where a cell is empty.
+        conditions: The values that each condition sets, numbers or names of parameters; NaN for an empty cell.
         observables: The table of observables.
         measurements: The table of measurements.
     """
@@ -97,7 +97,7 @@ def read_tables(path: str | os.PathLike) -> Tables:
     Raises:
         ImportError: If petab is not installed.
         FileNotFoundError: If there is no such file.
-        ValueError: If it is no problem of PEtab 1, or has what is not supported.
+        ValueError: If it is not a problem of PEtab 1, or uses an unsupported feature.
     """
     path = pathlib.Path(path)
     try:

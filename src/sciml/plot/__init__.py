@@ -22,7 +22,8 @@ Of solutions on a `sciml.spatial.Grid`:
 - `animate`: a film, as GIF or MP4.
 - `field`: a field that has no time, in one to three dimensions.
 
-What draws values takes `cmap`, `vmin` and `vmax`, `labels` that name the components with their units, and a `title`.
+Functions that draw values accept `cmap`, `vmin` and `vmax`, `labels` that name the components with their units, and a
+`title`.
 """
 
 from typing import TYPE_CHECKING

@@ -33,14 +33,14 @@ def animate(
         grid: The `sciml.spatial.Grid`, with one or two axes.
         path: The file, which ends with `.gif`, or with `.mp4` where ffmpeg is installed.
         of: A function of one state that returns the field to draw; the state itself if None.
-        at: Where the unknowns are on the grid.
+        at: The positions of the unknowns on the grid.
         fps: Frames per second.
         dpi: Dots per inch; a picture is 4 inches high.
-        labels: What the bars of colours say, or the legend of lines: a name for each component, such as `"T [K]"`.
+        labels: The labels of the colour bars or of the legend of lines: a name for each component, such as `"T [K]"`.
         title: A title before the time.
         cmap: A colour map of Matplotlib, or its name; see `frames`. Lines take their colours from it.
         vmin: The value at the lower end of the colours, a number or one for each component, or of the axis of lines;
-            that of all times if None.
+            the minimum over all times if None.
         vmax: The value at the upper end.
 
     Returns:
@@ -48,7 +48,8 @@ def animate(
 
     Raises:
         ImportError: If Matplotlib is not installed.
-        ValueError: If the solution is a batch, does not fit the grid or is complex, or if the file can be no film.
+        ValueError: If the solution is a batch, does not fit the grid or is complex, or if the file type is not
+            supported.
         RuntimeError: If ffmpeg is needed and not installed.
 
     Example:

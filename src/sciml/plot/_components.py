@@ -179,7 +179,7 @@ class Fields(NamedTuple):
     Attributes:
         ts: Times, (times,).
         components: Its fields, each (times, *grid).
-        coordinates: Where the unknowns are, one vector for each axis.
+        coordinates: The positions of the unknowns, one vector for each axis.
         names: The names of the axes.
         corners: Of two dimensions where cells differ, the corners of the cells, each (*grid + 1), in Cartesian
             coordinates; or None.

@@ -73,15 +73,15 @@ def order(steps: Any, errors: Any, *, ax: Any = None, expected: int | float | No
 
 
 def residuals(diagnostics: Any, *, title: str | None = None, label: str = "t") -> np.ndarray:
-    """Draws residuals over time, their correlations by lag, and their quantiles beside normal ones.
+    """Draws residuals over time, their correlations by lag, and their quantiles against normal quantiles.
 
     Correlations within the band are what independent residuals have in 95 of 100 cases, and normal residuals lie along
     the line.
 
     Args:
-        diagnostics: What `sciml.inference.residual_diagnostics` returns.
+        diagnostics: The result of `sciml.inference.residual_diagnostics`.
         title: A title of the figure.
-        label: What the residuals are ordered by, with its unit.
+        label: The label of the order of the residuals, with its unit.
 
     Returns:
         The three `matplotlib.axes.Axes`, of a new figure.

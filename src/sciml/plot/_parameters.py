@@ -48,7 +48,7 @@ def surface(
         mark: A point (x, y) to mark, such as the best fit.
         title: A title above the picture.
         cmap: A colour map of Matplotlib, or its name; by default one that grows in lightness.
-        vmin: The value at the lower end of the colours; that of the data if None.
+        vmin: The value at the lower end of the colours; the minimum of the data if None.
         vmax: The value at the upper end. The bar ends in a point where values lie beyond.
 
     Returns:
@@ -118,7 +118,7 @@ def profiles(profile: Any, *, columns: int = 4, title: str | None = None) -> np.
     A profile that stays below the threshold on a side leaves its parameter open there: its interval ends with an arrow.
 
     Args:
-        profile: What `sciml.inference.profile_likelihood` returns.
+        profile: The result of `sciml.inference.profile_likelihood`.
         columns: The most panels side by side.
         title: A title of the figure.
 
@@ -204,9 +204,9 @@ def waterfall(
     Args:
         losses: The losses, such as minus the logarithms of likelihoods; those that are not finite are left out.
         within: Starts that end this close to the best are drawn in another colour and counted.
-        ax: The axes; by default those of a new figure.
+        ax: The axes; by default the axes of a new figure.
         title: A title.
-        label: What is drawn upwards.
+        label: The label of the vertical axis.
 
     Returns:
         The `matplotlib.axes.Axes`, with a logarithmic axis from `within` on.

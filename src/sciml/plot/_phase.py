@@ -100,7 +100,7 @@ def quiver(
         u: The first component, on the grid.
         v: The second component.
         grid: The `sciml.spatial.Grid`, with two axes.
-        at: Where both components are on the grid.
+        at: The positions of both components on the grid.
         ax: The `matplotlib.axes.Axes` to draw on; a new figure if None.
         arrows: At most how many arrows along the longer axis.
         colour: Their colour.

@@ -30,20 +30,20 @@ def field(
     Args:
         u: The field, or a PyTree of fields: arrays that end with the axes of the grid.
         grid: The `sciml.spatial.Grid`.
-        at: Where the unknowns are on the grid, as in `Grid.coordinates`.
+        at: The positions of the unknowns on the grid, as in `Grid.coordinates`.
         through: In three dimensions, the point that the planes go through; the middle of the box if None.
         ax: The `matplotlib.axes.Axes` to draw on, of lines or of one image; a new figure if None.
-        labels: What the bars of colours say, or the legend of lines: a name for each component, such as `"T [K]"`.
+        labels: The labels of the colour bars or of the legend of lines: a name for each component, such as `"T [K]"`.
         title: A title above the picture.
         cmap: A colour map of Matplotlib, or its name; by default one with white at zero where the sign changes, else
             one that grows in lightness. Lines take their colours from it.
         vmin: The value at the lower end of the colours, a number or one for each component, or of the axis of lines;
-            that of the data if None.
+            the minimum of the data if None.
         vmax: The value at the upper end. A bar ends in a point where values lie beyond.
 
     Returns:
-        The `matplotlib.axes.Axes`, an array: one in one dimension, one for each component in two, and those of the
-        shape (components, 3) in three.
+        The `matplotlib.axes.Axes`, an array: one in one dimension, one for each component in two, and of shape
+        (components, 3) in three.
 
     Raises:
         ImportError: If Matplotlib is not installed.
@@ -135,12 +135,13 @@ def frames(
         times: How many of the saved times to draw, evenly spaced with the first and the last, or a list of times, of
             which the nearest saved ones are drawn.
         of: A function of one state that returns the field to draw; the state itself if None.
-        at: Where the unknowns are on the grid.
-        labels: What the bars of colours say, a name for each component, such as `"T [K]"`.
+        at: The positions of the unknowns on the grid.
+        labels: The labels of the colour bars, a name for each component, such as `"T [K]"`.
         title: A title above the picture.
         cmap: A colour map of Matplotlib, or its name; by default one with white at zero where the sign changes, else
             one that grows in lightness.
-        vmin: The value at the lower end of the colours, a number or one for each component; that of the data if None.
+        vmin: The value at the lower end of the colours, a number or one for each component; the minimum of the data if
+            None.
         vmax: The value at the upper end. A bar ends in a point where values lie beyond.
 
     Returns:
@@ -215,12 +216,13 @@ def slices(
         time: The time, of which the nearest saved one is drawn; the last if None.
         through: The point that the planes go through; the middle of the box if None.
         of: A function of one state that returns the field to draw; the state itself if None.
-        at: Where the unknowns are on the grid.
-        labels: What the bars of colours say, a name for each component, such as `"T [K]"`.
+        at: The positions of the unknowns on the grid.
+        labels: The labels of the colour bars, a name for each component, such as `"T [K]"`.
         title: A title above the picture, before the time.
         cmap: A colour map of Matplotlib, or its name; by default one with white at zero where the sign changes, else
             one that grows in lightness.
-        vmin: The value at the lower end of the colours, a number or one for each component; that of the data if None.
+        vmin: The value at the lower end of the colours, a number or one for each component; the minimum of the data if
+            None.
         vmax: The value at the upper end. A bar ends in a point where values lie beyond.
 
     Returns:
@@ -306,12 +308,13 @@ def space_time(
         grid: The `sciml.spatial.Grid`, with one axis.
         of: A function of one state that returns the field to draw, such as `lambda y: y["u"]` or `jnp.abs`; the state
             itself if None.
-        at: Where the unknowns are on the grid, as in `Grid.coordinates`.
-        labels: What the bars of colours say, a name for each component, such as `"T [K]"`.
+        at: The positions of the unknowns on the grid, as in `Grid.coordinates`.
+        labels: The labels of the colour bars, a name for each component, such as `"T [K]"`.
         title: A title above the picture.
         cmap: A colour map of Matplotlib, or its name; by default one with white at zero where the sign changes, else
             one that grows in lightness.
-        vmin: The value at the lower end of the colours, a number or one for each component; that of the data if None.
+        vmin: The value at the lower end of the colours, a number or one for each component; the minimum of the data if
+            None.
         vmax: The value at the upper end. A bar ends in a point where values lie beyond.
 
     Returns:

@@ -39,7 +39,7 @@ def colours(count: int, cmap: Any = None) -> list[Any]:
 
 
 def name_components(ax: Any, names: Sequence[str]) -> None:
-    """Say what is drawn: on the axis if it is one thing, else in a legend, beside the axes once it would cover them."""
+    """Label the content: on the axis if it is one thing, otherwise in a legend (outside if it would cover lines)."""
     if len(names) == 1:
         ax.set_ylabel(names[0])
     elif len(names) <= len(PALETTE):
@@ -67,22 +67,22 @@ class Colours(NamedTuple):
 
     Attributes:
         options: The map and its limits, as `pcolormesh` takes them.
-        extend: Which ends of the bar are pointed, for there are values beyond them.
+        extend: The ends of the bar that are pointed, because there are values beyond them.
     """
 
     options: dict[str, Any]
     extend: str
 
     def bar(self, figure: Any, picture: Any, axes: Any, label: str, **style: Any) -> None:
-        """Draw the bar beside the axes."""
+        """Draw the bar next to the axes."""
         figure.colorbar(picture, ax=axes, label=label, extend=self.extend, **style)
 
 
 def colours_of(fields: Sequence[np.ndarray], cmap: Any, vmin: Any, vmax: Any) -> list[Colours]:
     """A map and limits for each of some components.
 
-    What is not given follows from the values: limits that hold all of them, symmetric where the sign changes, and a map
-    with white in the middle of symmetric limits or else one that grows in lightness.
+    Missing arguments follow from the values: limits that contain all of them, symmetric if the sign changes, and a map
+    with white in the middle of symmetric limits or otherwise one that grows in lightness.
     """
     lows, highs = each_limit(vmin, len(fields), "vmin"), each_limit(vmax, len(fields), "vmax")
     return [_colours(values, cmap, low, high) for values, low, high in zip(fields, lows, highs, strict=True)]
@@ -110,7 +110,7 @@ def _colours(values: np.ndarray, cmap: Any, vmin: float | None, vmax: float | No
 
 
 def colours_between(finite: np.ndarray, cmap: Any, vmin: float | None, vmax: float | None) -> Colours:
-    """A map between limits, which are those of the values where they are not given."""
+    """A map between limits, which follow from the values if they are not given."""
     least, most = float(finite.min()), float(finite.max())
     low, high = least if vmin is None else vmin, most if vmax is None else vmax
     if low > high or (low == high and least != most):

@@ -35,7 +35,7 @@ def rows(
 ) -> np.ndarray:
     """Draw each component of a solution over time on axes of its own, one below another.
 
-    For components of very different size, of which `trajectory` would show the largest alone.
+    For components of very different size, of which `trajectory` would only show the largest.
 
     Args:
         sol: A `sciml.Solution`, or what is like one; see `trajectory`.
@@ -43,7 +43,7 @@ def rows(
         members: Of a batch, the members to draw as lines; see `trajectory`.
         title: A title above the picture.
         cmap: A colour map of Matplotlib, or its name, to take the colours of the lines from.
-        vmin: The lower end of the axes, a number or one for each component; that of the data if None.
+        vmin: The lower end of the axes, a number or one for each component; the minimum of the data if None.
         vmax: The upper end.
 
     Returns:
@@ -144,7 +144,7 @@ def bands(
         labels: A name for each component.
         title: A title above the picture.
         cmap: A colour map of Matplotlib, or its name, to take the colours of the bands from.
-        vmin: The lower end of the axis; that of the data if None.
+        vmin: The lower end of the axis; the minimum of the data if None.
         vmax: The upper end.
 
     Returns:
@@ -264,7 +264,7 @@ def mark_events(
 
 
 def draw_paths(ax: Any, paths: Paths, members: Any, palette: list[Any]) -> None:
-    """The components of one solution as lines, those of a batch as fans or as lines of some members."""
+    """The components of one solution as lines, and the components of a batch as fans or as lines of some members."""
     if paths.batched:
         return _draw_batch(ax, paths, members, palette)
     for component, colour in zip(paths.components, palette, strict=True):
@@ -328,7 +328,7 @@ def trajectory(
             the fan if there is one. Of an image, the members whose median is drawn.
         title: A title above the picture.
         cmap: A colour map of Matplotlib, or its name, for the image, or to take the colours of the lines from.
-        vmin: The lower end of the axis, or of the colours of the image; that of the data if None.
+        vmin: The lower end of the axis, or of the colours of the image; the minimum of the data if None.
         vmax: The upper end.
 
     Returns:

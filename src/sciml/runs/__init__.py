@@ -1,4 +1,4 @@
-"""Long runs: host loops around compiled segments. What they make goes to `sciml.stores`.
+"""Long runs: host loops around compiled segments. Their results go to `sciml.stores`.
 
 - `Run`: what `sciml.simulate` returns, a long run in segments. `iterate` is the same for steps of your own.
 - `read_run`: reads a stored run.

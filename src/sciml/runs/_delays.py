@@ -15,7 +15,7 @@ def with_past(model: Any, in_axes: tuple | None, times: Times) -> tuple[Any, tup
 
     Args:
         model: The model.
-        in_axes: Which of model, initial state and args have members in their first axis.
+        in_axes: The parts of model, initial state and args that have members in their first axis.
         times: The times of the run.
     """
     if not isinstance(model, AbstractDelayed):

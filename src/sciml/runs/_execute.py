@@ -36,10 +36,10 @@ from .segments._in_axes import Inputs
 
 
 class ActiveMembers:
-    """Which members are in the lanes, in the order of their numbers, and the last state of all.
+    """The members in the lanes, in the order of their numbers, and the last state of all.
 
-    When at most half of the lanes hold a member that still runs, these members move into fewer lanes.
-    Whether they do depends on the segment's own input alone, so that a run that was interrupted does the same.
+    When at most half of the lanes hold a member that still runs, these members move into fewer lanes. Whether they do
+    depends only on the segment's own input, so that an interrupted run does the same.
 
     Args:
         inputs: Of all members.
@@ -90,18 +90,18 @@ class ActiveMembers:
         self.carry = Carry(jax.tree.map(lambda x: jax.numpy.asarray(x[self.ids]), self._archive), index)
 
 
-# Where a run resumes: at its start, or at the last whole checkpoint.
+# The point from which a run resumes: its start, or the last complete checkpoint.
 
 
 class ResumePoint(NamedTuple):
-    """What a run resumes from.
+    """The state from which a run resumes.
 
     Attributes:
         number: Of the checkpoint; 0 for the start.
         carry: Of all members.
         ids: The members in the lanes, or None.
         frames: The number of frames so far.
-        pending: Those of them that are in no full block, or None.
+        pending: The frames that are not in a full block, or None.
     """
 
     number: int
@@ -112,7 +112,7 @@ class ResumePoint(NamedTuple):
 
 
 def payload(carry: Carry, ids: np.ndarray | None) -> PyTree:
-    """Returns what a checkpoint holds beside frames."""
+    """Returns the contents of a checkpoint in addition to frames."""
     return {"carry": carry} if ids is None else {"carry": carry, "ids": np.asarray(ids, np.int64)}
 
 
@@ -122,8 +122,8 @@ def last_resume_point(
     """Returns the last point that a run can go on from; None where it must start.
 
     Args:
-        checkpoints: Where checkpoints are.
-        like: What all members start from, for shapes, dtypes and the devices that it is on.
+        checkpoints: The store of checkpoints.
+        like: The start of all members, for shapes, dtypes and the devices that it is on.
         frame: Shapes and dtypes of a frame.
         members: The number of members, or None.
         origin: The digest of the run.
@@ -172,18 +172,18 @@ def _read(
 class FrameWriter:
     """Collects frames into blocks of a fixed number and writes these, and checkpoints, in the order they come.
 
-    What belongs into a block that is not full yet is part of every checkpoint, so that a run resumed from one
-    writes the same blocks as one that was never interrupted. The store gets it with each checkpoint as well, for who
-    reads a run that is under way.
+    The frames of a block that is not full yet are part of every checkpoint, so that a run resumed from one writes the
+    same blocks as one that was never interrupted. The store gets it with each checkpoint as well, for who reads a run
+    that is under way.
 
     Args:
-        store: Where blocks go.
-        checkpoints: Where checkpoints go, or None for none.
+        store: The store for blocks.
+        checkpoints: The store for checkpoints, or None for none.
         block: The number of frames in a block.
         ts: The saved times.
         members: The number of members, or None.
         done: The number of frames that were written before.
-        pending: Those of them that are not in a full block, or None.
+        pending: The frames that are not in a full block, or None.
         hosts: The processes that the run spans. All of them collect frames, and the one that leads writes.
         origin: The digest of the run, which every block and checkpoint holds; None where they stay in memory.
     """
@@ -335,7 +335,7 @@ class DriveResult(NamedTuple):
     """How a call of a run ended.
 
     Attributes:
-        carry: What all members go on from.
+        carry: The state from which all members continue.
         finished: Whether there is nothing left to do.
         seconds: How long it took.
     """
@@ -366,7 +366,7 @@ def drive(
     """Runs until every member is done, or the wall time is used up.
 
     Args:
-        segment: What to run.
+        segment: The segment to run.
         active_members: The members, and what they go on from.
         writer: Takes frames and checkpoints.
         hosts: The processes that the run spans.
@@ -526,17 +526,17 @@ def execute(
     """Runs segments from the start, or from the last checkpoint, to the end.
 
     Args:
-        segment: What runs.
-        inputs: What it runs on.
-        start: What it starts from.
+        segment: The segment that runs.
+        inputs: Its inputs.
+        start: Its start.
         ts: The saved times.
         name: The public function that runs it.
         space: The coordinates of the unknowns, for the labels of frames.
-        depends_on: What a stored run must have in common with this one, by name.
+        depends_on: The inputs that a stored run must share with this one, by name.
         store: As for `simulate`, like all that follows.
         resume: Whether to go on.
         checkpoint_every: Seconds.
-        checkpoints: Where they go.
+        checkpoints: The store for checkpoints.
         progress: Whether, or to what, to report.
         throw: Whether to raise an error at the end.
     """
@@ -626,7 +626,7 @@ def _has_ended(store: AbstractStore) -> bool:
 
 
 def _lock(locks: contextlib.ExitStack, store: AbstractStore, checkpoints: AbstractStore | None) -> None:
-    """Locks the store of a run, and that of its checkpoints where it is another one.
+    """Locks the store of a run, and the store of its checkpoints if it is another one.
 
     Raises:
         StoreError: If another run writes to one of them.

@@ -17,7 +17,7 @@ class Frames:
     """The saved frames, read block by block; like a sequence of PyTrees.
 
     Args:
-        store: Where the blocks are.
+        store: The store of the blocks.
         count: The number of frames.
         block: The number of frames in a block.
         like: A PyTree of the structure of a frame, or None for arrays by name.

@@ -25,7 +25,7 @@ from .segments._stops import SteadyState, Stops, read_stops
 
 
 class IterateState(NamedTuple):
-    """What a run resumes from.
+    """The state from which a run resumes.
 
     Attributes:
         state: The state.
@@ -46,10 +46,10 @@ class IterateState(NamedTuple):
 
 
 class StepSegment(AbstractSegment):
-    """What does not change from one segment to the next; `elapsed` counts steps.
+    """The inputs that do not change from one segment to the next; `elapsed` counts steps.
 
     Attributes:
-        output: What to keep of a state, or None.
+        output: The part of a state to save, or None.
         keyed: Whether a step takes a random key.
     """
 
@@ -147,11 +147,12 @@ def iterate(
     progress: ProgressOption = True,
     throw: bool = True,
 ) -> Run:
-    r"""Takes many steps of your own, $s_{n+1} = \mathrm{step}(s_n, k_n)$, as `simulate` takes those of a solver.
+    r"""Takes many steps of your own, $s_{n+1} = \mathrm{step}(s_n, k_n)$, as `simulate` takes the steps of a solver.
 
-    For Monte Carlo chains, cellular automata, lattice models, and whatever else advances by a function. Frames, the
-    checkpoints, the way a run resumes after a crash with the same bits, and the bar are those of `simulate`. Step $n$
-    gets the key $k_n =$ `jax.random.fold_in(key, n)`, so that neither segments nor interruptions show in the results.
+    For Monte Carlo chains, cellular automata, lattice models, and whatever else advances by a function. Frames,
+    checkpoints, resuming after a crash with bitwise identical results, and the progress bar work as in `simulate`. Step
+    $n$ gets the key $k_n =$ `jax.random.fold_in(key, n)`, so that neither segments nor interruptions show in the
+    results.
 
     Args:
         step: `step(state, key)`, or `step(state)` without `key`: returns the next state, a PyTree like `state`.
@@ -161,12 +162,12 @@ def iterate(
         save_every: The number of steps between two frames; the first is of the initial state. Without it there are no
             frames, and `Run.y` is the last state.
         output: `output(state)`: what to keep of a state, computed on the device; by default the state.
-        stop: What ends the run early, checked at every frame: a function `stop(state) -> bool`,
-            `sciml.runs.WallTime(seconds)`, or several in a list. NaN in the state always ends it.
+        stop: Conditions that end the run early, checked at every frame: a function `stop(state) -> bool`,
+            `sciml.runs.WallTime(seconds)`, or a list of these. NaN in the state always ends it.
         store: A folder for the frames, an `NpzStore`, or a `ZarrStore`. By default they stay in memory.
         resume: Whether to go on with the run that the store holds. If not, a store that holds one is refused.
         checkpoint_every: The seconds between two checkpoints; 0 for one after every segment.
-        checkpoints: Where checkpoints go, if not beside the frames.
+        checkpoints: Another store for checkpoints, by default next to the frames.
         segment_steps: The most steps between two looks of the host; by default few thousand for small states, fewer for
             large ones.
         progress: Whether to show a bar with the time left, or a function to call with a `Progress` after every

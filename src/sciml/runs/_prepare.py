@@ -1,4 +1,4 @@
-"""What `simulate` decides before the first segment: times, method, sizes."""
+"""The decisions of `simulate` before the first segment: times, method, sizes."""
 
 import dataclasses
 import math
@@ -91,7 +91,7 @@ def saved_times(
 
     Raises:
         ValueError: If they are out of range, or there are too many.
-        TypeError: If they are no times.
+        TypeError: If they are not times.
     """
     if save_every is not None and saveat is not None:
         raise ValueError("Pass the times of the frames either as `save_every` or as `saveat`, not both.")
@@ -134,7 +134,7 @@ def segment_of(
     steps: int | None,
     impl: KernelRequest | None = None,
 ) -> SolveSegment:
-    """Returns the segment; its size depends on that of the states, so that a resumed run has the same one."""
+    """Returns the segment; its size depends on the size of the states, so that a resumed run has the same one."""
     saves = 0 if elapsed is None else len(elapsed)
     own = sum(x.nbytes for x in jax.tree.leaves(y0)) * copies_of_state(plan)
     slots, most = sizes_of(own * (members or 1), saves)

@@ -16,8 +16,8 @@ from ._run import Run
 def read_run(store: str | os.PathLike | AbstractStore) -> Run:
     """Returns a stored run of `simulate` or `iterate`, finished or not, without its model.
 
-    Frames come as arrays by name, or as the array where a frame is one. What a killed call did not live to write is
-    told as far as it is known; `y` is None.
+    Frames come as arrays by name, or as the array where a frame is one. Information that a killed call did not write is
+    reconstructed as far as possible; `y` is None.
 
     Args:
         store: The folder, or the store, that `simulate` wrote to.

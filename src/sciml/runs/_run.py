@@ -1,4 +1,4 @@
-"""What `simulate` returns."""
+"""The result of `simulate`."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -28,7 +28,7 @@ def to_dataset(
         ts: The times.
         members: The number of members, or None.
         space: The coordinates of a field by axis, or None.
-        attributes: What the dataset says about itself.
+        attributes: The attributes of the dataset.
 
     Raises:
         ImportError: If xarray is not installed.
@@ -80,12 +80,12 @@ class Run:
         t_reached: The time up to which the solution is good, per member.
         accepted: The number of accepted steps, per member.
         rejected: The number of rejected steps, per member.
-        events: What happened, `Occurrences` with members first; None where no events were given, and of a
-            run that was loaded.
+        events: The record of events, `Occurrences` with members first; None without events, and for a run that was
+            loaded.
         finished: Whether there is nothing left to do; otherwise the same call resumes it.
         reason: Why the run ended, in a sentence.
         seconds: How long this call took, compilation included.
-        store: Where the frames are.
+        store: The store of the frames.
 
     Example:
         ```python
@@ -160,9 +160,8 @@ class Run:
         """Returns the frames as an `xarray.Dataset`, read when they are computed with. Needs xarray.
 
         There is a variable for each leaf of a frame, with the dimensions `time`, `member` where there are members, and
-        one for each axis of the leaf. Those of a field on the model's `Grid` are called `x`, `y`, `z` and have its
-        coordinates. Selecting by time reads only the blocks that hold these times; `.chunk()` gives
-        dask arrays.
+        one for each axis of the leaf. The axes of a field on the model's `Grid` are called `x`, `y`, `z` and have its
+        coordinates. Selecting by time reads only the blocks that hold these times; `.chunk()` gives dask arrays.
 
         Raises:
             ValueError: If there is no frame.

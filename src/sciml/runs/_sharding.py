@@ -1,4 +1,4 @@
-"""Where the arrays of a run lie that is spread over devices: the same before every segment.
+"""The placement of the arrays of a run over devices: the same before every segment.
 
 XLA compiles a program for each layout of its arguments, and two programs may round differently. A run resumed from
 a checkpoint has the bits of one that was not interrupted only where both take every segment by the same program.
@@ -24,7 +24,7 @@ def settle(tree: _T) -> _T:
 
 
 def laid_out_like(tree: _T, like: _T) -> _T:
-    """Returns arrays that lie as those of `like`, where these are spread."""
+    """Returns arrays with the placement of `like`, if these are spread over devices."""
 
     def place(x: jax.Array, like: jax.Array) -> jax.Array:
         return jax.device_put(x, like.sharding) if _is_spread(like) and x.sharding != like.sharding else x

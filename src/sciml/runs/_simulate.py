@@ -73,7 +73,7 @@ def with_events(
     Args:
         model: The model.
         events: The events, which members share; or None.
-        in_axes: Which of model, initial state and args have members in their first axis.
+        in_axes: The parts of model, initial state and args that have members in their first axis.
         plan: How the run goes on.
         times: Its times.
 
@@ -110,14 +110,14 @@ def with_noise(
     Args:
         model: The model.
         key: A random key or a path, or one for each member.
-        in_axes: Which of model, initial state and args have members in their first axis.
+        in_axes: The parts of model, initial state and args that have members in their first axis.
         plan: How the run goes on.
         times: Its times.
         equal: Whether its steps have the length that was given, except where an event cuts one.
         events: The events; None without any.
 
     Raises:
-        ValueError: If diffrax alone has the method, or members have one key.
+        ValueError: If only diffrax has the method, or members have one key.
     """
     if not is_noisy(model):
         return model, in_axes, plan

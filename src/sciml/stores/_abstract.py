@@ -1,4 +1,4 @@
-"""What every store does: numbered blocks of a PyTree of arrays that are whole or absent, and a manifest."""
+"""The interface of every store: numbered blocks of a PyTree of arrays that are complete or absent, and a manifest."""
 
 import abc
 import contextlib
@@ -20,10 +20,10 @@ class AbstractStore(abc.ABC):
     twice; several processes may put different ones.
 
     To write a store of your own, say where blocks go: `put`, `get`, `numbers` and `remove`. A store that is a folder
-    also says its `path`; manifest and checkpoints then go there. One that is no folder writes `read_manifest` and
-    `write_manifest` in its place, and `create_manifest` and `lock` where several processes share it; a run in it needs
-    `checkpoints=` of its own to go on after a crash. `to_named` and `from_named` convert PyTrees to arrays by name and
-    back. `sciml.verify.check_store` checks all of it.
+    also says its `path`; manifest and checkpoints then go there. A store that is not a folder overrides `read_manifest`
+    and `write_manifest`, and `create_manifest` and `lock` if several processes share it; a run in it needs its own
+    `checkpoints=` to resume after a crash. `to_named` and `from_named` convert PyTrees to arrays by name and back.
+    `sciml.verify.check_store` checks all of it.
 
     Attributes:
         spans_hosts: Whether every process of a run that spans several puts its part of a block; otherwise one does.
@@ -71,7 +71,7 @@ class AbstractStore(abc.ABC):
         """The folder; by default there is none.
 
         Raises:
-            StoreError: If the store is no folder.
+            StoreError: If the store is not a folder.
         """
         raise _atomic.StoreError(f"{self} is not a folder. Pass a path as `store` to write results to disk.")
 
@@ -117,8 +117,9 @@ class AbstractStore(abc.ABC):
         """Returns a context within which no other run writes: `simulate`, `iterate` and `train` are within it.
 
         By default by the file `.lock` in `path`, which names the process. The operating system releases it when the
-        process ends, also if it is killed. A store that is no folder is locked within this process; one that several
-        processes share needs a method of its own. Blocks of a sweep are put by several processes without a lock.
+        process ends, also if it is killed. A store that is not a folder is locked within this process; a store that
+        several processes share must override this method. Blocks of a sweep are put by several processes without a
+        lock.
 
         Raises:
             StoreError: When the context is entered, if another run is within it.
@@ -137,7 +138,7 @@ class AbstractStore(abc.ABC):
         """Returns the manifest, or None where none has been written; by default from a file in `path`.
 
         Raises:
-            StoreError: If it cannot be read, or is no manifest.
+            StoreError: If it cannot be read, or is not a manifest.
         """
         path = self.path / "manifest.json"
         if not path.exists():
@@ -153,8 +154,8 @@ class AbstractStore(abc.ABC):
     def create_manifest(self, manifest: dict[str, Any]) -> bool:
         """Writes the manifest where none has been written, and returns whether that was so.
 
-        Of several runs that open one new store at the same time, one alone is told True. By default by a file in
-        `path`; a store with a `write_manifest` of its own looks first, under a lock of this process.
+        Of several runs that open one new store at the same time, only one gets True. By default by a file in `path`; a
+        store with a `write_manifest` of its own looks first, under a lock of this process.
 
         Raises:
             StoreError: If it cannot be written.

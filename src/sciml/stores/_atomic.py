@@ -1,4 +1,4 @@
-"""Files that are whole or absent: written beside their place, flushed to disk, then renamed."""
+"""Files that are complete or absent: written to a temporary file, flushed to disk, then renamed."""
 
 import errno
 import itertools
@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import numpy as np
 
-# .NAME.NUMBER.HOST.PID.tmp: whose writer can be asked for, so that a living one's is left alone.
+# .NAME.NUMBER.HOST.PID.tmp: its writer can be checked, so that a living writer's file is not removed.
 _LEFTOVER = re.compile(r"^\..+\.\d+\.(?P<host>[^.]+)\.(?P<pid>\d+)\.tmp$")
 _OTHER_HOST_SECONDS = 24 * 3600.0
 
@@ -112,7 +112,7 @@ def write(path: str | os.PathLike, fill: Callable[[IO[bytes]], Any]) -> None:
 
 
 def replace(path: pathlib.Path, fill: Callable[[IO[bytes]], Any]) -> None:
-    """Writes a file as `write` does, with the permissions of any new file; errors are those of the system.
+    """Writes a file as `write` does, with the permissions of any new file; errors are system errors.
 
     Raises:
         OSError: If the file cannot be written; an earlier one is intact.
@@ -243,8 +243,8 @@ def _read_member(archive: zipfile.ZipFile, member: str) -> np.ndarray:
 def clear_leftovers(folder: str | os.PathLike) -> list[str]:
     """Removes what killed writers left half written, and returns the names; a living writer's files stay.
 
-    A writer on this machine is asked for by its process id. That of another machine cannot be, and its file is
-    removed when it is a day old.
+    A writer on this machine is asked for by its process id. A process on another machine cannot be checked, and its
+    file is removed when it is a day old.
     """
     removed = []
     for path in pathlib.Path(folder).glob(".*.tmp"):

@@ -68,8 +68,8 @@ class Part(NamedTuple):
 
     Attributes:
         digest: Of all that belongs to it.
-        text: What it is, in a line, for people.
-        leaves: What it holds, by its path, if that is not too much: a digest and a line each.
+        text: A description of it, in a line, for people.
+        leaves: Its leaves, by path, if there are not too many: a digest and a line each.
         follows: Whether it depends on other parts, and so says nothing new where these differ.
         compiled_for: For a program, the number of devices and the shapes that it was compiled for: programs for
             different ones cannot be compared, and count as the same.
@@ -87,7 +87,7 @@ class Part(NamedTuple):
 
 
 class Fingerprint(NamedTuple):
-    """What a run depends on.
+    """The inputs on which a run depends.
 
     Attributes:
         parts: By name, in the order given.
@@ -151,7 +151,7 @@ def fingerprint(**parts: Any) -> Fingerprint:
     names not at all: the `program` that was made of all of it says whether that has changed.
 
     Args:
-        parts: What the run depends on, by name: PyTrees, functions, modules, numbers, strings.
+        parts: The inputs of the run, by name: PyTrees, functions, modules, numbers, strings.
 
     Raises:
         TypeError: If a value is traced, or cannot be told from another one of its kind.
@@ -173,8 +173,8 @@ def program(lowered: str, arrays: Any = (), shapes: str = "") -> Part:
 
     Args:
         lowered: The text of the program, as JAX lowers it: with every constant, without lines of source code.
-        arrays: What the program is called with and no other part of the fingerprint holds.
-        shapes: Those of arguments that may have other shapes in the next call of the same run.
+        arrays: The arrays with which the program is called and that no other part of the fingerprint contains.
+        shapes: The shapes of arguments that may have other shapes in the next call of the same run.
     """
     # the name of the outermost function, and addresses of Python objects
     text = re.sub(r"^module @\S+|backend_config = \"\d+\"", "", lowered)

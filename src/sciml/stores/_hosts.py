@@ -1,7 +1,7 @@
 """Runs whose state spans several processes: one of them writes, all decide alike.
 
-Every process runs the same program on its devices, so that all must launch the same segments in the same order. What
-the host decides by its clock or its disk is therefore decided by process 0 and told to the others.
+Every process runs the same program on its devices, so that all must launch the same segments in the same order.
+Decisions of the host that depend on its clock or its disk are therefore made by process 0 and sent to the others.
 """
 
 import functools

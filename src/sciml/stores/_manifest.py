@@ -21,13 +21,13 @@ def open_run(
 
     Args:
         store: The store.
-        found: What the run depends on.
-        info: What else the manifest shall hold, for readers of the results.
-        kind: What kind of run it is, such as "simulate" or "sweep".
+        found: The inputs on which the run depends.
+        info: Further contents of the manifest, for readers of the results.
+        kind: The kind of the run, such as "simulate" or "sweep".
         resume: Whether to go on with the run that the store holds.
 
     Returns:
-        The manifest; its "fingerprint" and "kind" are those of the run.
+        The manifest; its "fingerprint" and "kind" belong to the run.
 
     Raises:
         StoreError: If the store holds another run, or any where `resume` is not set, or cannot be written to.

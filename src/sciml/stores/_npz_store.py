@@ -55,12 +55,12 @@ class MemoryStore(AbstractStore):
 class NpzStore(AbstractStore):
     """A folder with one npz file per block, which `numpy.load` reads.
 
-    A file is written beside its place and renamed once it is whole and on the disk. What a killed writer leaves half
-    written is removed when the folder is next written to.
+    A file is written to a temporary file and renamed once it is complete and on the disk. Files that a killed writer
+    leaves half written are removed when the folder is next written to.
 
     Args:
         path: The folder; made when first written to.
-        prefix: What the names of its files start with.
+        prefix: The start of the names of its files.
 
     Example:
         ```python

@@ -57,7 +57,7 @@ class OrbaxStore(AbstractStore):
                 name, x = f"{name}|key {jax.random.key_impl(x)}", jax.random.key_data(x)
             named[name] = x
         _atomic.make_folder(self._path)
-        # processes of one run put their parts of a block at once; those of several runs, one after another
+        # processes of one run put their parts of a block at once; processes of several runs, one after another
         alone = jax.process_count() == 1
         turn = _lock.briefly(self._path / ".blocks.lock", str(self)) if alone else contextlib.nullcontext()
         try:
@@ -70,7 +70,7 @@ class OrbaxStore(AbstractStore):
             ) from error
 
     def get(self, number: int, like: PyTree = None) -> PyTree:
-        """Reads a block; see `AbstractStore`. Arrays are laid out over devices as those of `like`."""
+        """Reads a block; see `AbstractStore`. Arrays are placed on devices like the arrays of `like`."""
         if not self.has(number):
             raise _atomic.StoreError(f"{self} has no block {number}; it has {self.numbers()}.")
         layout = {

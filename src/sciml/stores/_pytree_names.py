@@ -56,10 +56,10 @@ def from_named(named: Mapping[str, np.ndarray | jax.Array], like: PyTree = None,
         named: Arrays by name.
         like: A PyTree of the structure to return, of arrays or `jax.ShapeDtypeStruct`, or of other leaves where
             shape and dtype may be any; with None, the arrays by name, or the array where the tree was nothing else.
-        where: What was read, for errors.
+        where: The source, for errors.
 
     Raises:
-        StoreError: If the leaves are not those of `like`.
+        StoreError: If the leaves differ from the leaves of `like`.
 
     Example:
         ```python

@@ -18,7 +18,7 @@ from ._abstract import AbstractStore
 from ._pytree_names import from_named, to_named
 
 _UNSAFE = '~\\:*?"<>|'
-"""What is in no name: the sign of escaped ones, and what some disks do not take."""
+"""Characters that do not occur in names: the sign of escaped ones, and characters that some disks do not support."""
 
 _LONGEST = 200
 """Bytes of a name; disks take 255."""
@@ -59,7 +59,7 @@ class ZarrStore(AbstractStore):
         """Writes a block; see `AbstractStore`.
 
         Raises:
-            StoreError: If it cannot be written, or its rows do not fit those of the other blocks.
+            StoreError: If it cannot be written, or its rows do not fit the rows of the other blocks.
         """
         if not self._ready:
             for folder in (self._path, self._markers):
@@ -141,7 +141,7 @@ class ZarrStore(AbstractStore):
         return self._markers / f"{int(number):07d}.json"
 
     def _rows(self, number: int, rows: int) -> int:
-        """Returns how many rows a block has: from the manifest, or those of the block that is put first."""
+        """Returns the number of rows of a block: from the manifest, or from the block that is put first."""
         size = (self.read_manifest() or {}).get("block")
         if size is None and self.numbers():
             size = _atomic.read_json(self._marker(self.numbers()[0]))["rows"]
@@ -187,7 +187,7 @@ def _folded(name: str) -> str:
 
 
 def _is_safe(name: str) -> bool:
-    """Whether zarr and every disk take a name, which is that of a folder, and zarr has none of its own of that name."""
+    """Whether zarr and every disk support a name (of a folder), and zarr does not use that name itself."""
     if name.startswith("__") or name == "zarr.json" or not name.strip(". ") or any(x in name for x in _UNSAFE):
         return False
     return name.isprintable() and len(name.encode()) <= _LONGEST

@@ -158,8 +158,8 @@ def problem_names(kind: str | None = None) -> tuple[str, ...]:
     """Returns the names of all problems, to test a method with each of them.
 
     Args:
-        kind: `"exact"` for problems with an exact solution, `"waves"` for those of periodic fields with an exact
-            solution, `"published"` for those with a published end value; None for all.
+        kind: `"exact"` for problems with an exact solution, `"waves"` for periodic fields with an exact solution,
+            `"published"` for problems with a published end value; None for all.
 
     Raises:
         ValueError: If there is no such kind.

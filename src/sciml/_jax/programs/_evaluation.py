@@ -45,7 +45,7 @@ def array_of(literal: Any) -> jax.Array:
 
 
 def run_equation(eqn: Any, inputs: Iterable[Any]) -> list:
-    """Returns the results of one equation, whatever its primitive: it runs as a program of that equation alone.
+    """Returns the results of one equation, whatever its primitive: it runs as a program with only that equation.
 
     Args:
         eqn: The equation.
@@ -58,7 +58,7 @@ def run_equation(eqn: Any, inputs: Iterable[Any]) -> list:
 
 @functools.cache
 def _debug_info() -> Any:
-    """What JAX wants every program to say of where it comes from; nobody reads that of a single equation."""
+    """The debug information that JAX requires of every program; nobody reads it for a single equation."""
     return jax.make_jaxpr(lambda: ())().jaxpr.debug_info
 
 

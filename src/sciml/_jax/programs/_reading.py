@@ -18,7 +18,7 @@ def is_literal(atom: Any) -> bool:
 
 
 def from_outside(arrays: Iterable[Any]) -> list[bool]:
-    """Returns which arrays are none of the program that is being traced: to the body of a loop, what it closes over."""
+    """Returns the arrays from outside of the traced program: for a loop's body, the values that it closes over."""
     here = getattr(jnp.zeros(()), "_trace", None)  # a new array belongs to the program that is being traced now
     return [here is not None and getattr(x, "_trace", None) is not here for x in arrays]
 
@@ -51,7 +51,7 @@ def closed(program: Any) -> ClosedJaxpr:
 
 
 def equations(jaxpr: Jaxpr, within: Callable[[Any], Iterable[Jaxpr]] = programs_within) -> Iterator[Any]:
-    """Returns every equation of a program, each followed by those of the programs within it.
+    """Returns every equation of a program, each followed by the equations of the programs within it.
 
     Args:
         jaxpr: The program.
@@ -89,7 +89,7 @@ def reads(jaxpr: Jaxpr, variable: Any) -> bool:
 
 
 def used_inputs(jaxpr: Jaxpr) -> list[bool]:
-    """Returns which inputs the results of a program depend on, within the programs that it runs, too."""
+    """Returns the inputs on which the results of a program depend, also within the programs that it runs."""
     return list(partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[1])
 
 
@@ -126,7 +126,7 @@ def parts_of_scan(eqn: Any, inputs: Sequence[_T]) -> tuple[list[_T], list[_T], l
 
 
 def parts_of_while(eqn: Any, inputs: Sequence[_T]) -> tuple[list[_T], list[_T], list[_T]]:
-    """Returns the inputs of a `while` that are constants of its condition, those of its body, and its carry."""
+    """Returns the inputs of a `while` that are constants of its condition, constants of its body, and its carry."""
     inputs, first = list(inputs), eqn.params["cond_nconsts"]
     end = first + eqn.params["body_nconsts"]
     return inputs[:first], inputs[first:end], inputs[end:]

@@ -1,4 +1,4 @@
-"""What a distribution is: a density, draws, moments, and the transform that frees what it is a prior of."""
+"""The interface of a distribution: a density, draws, moments, and the transform to free variables for a prior."""
 
 import abc
 from typing import TYPE_CHECKING

@@ -55,7 +55,7 @@ class PoissonCounts(AbstractDistribution):
         _refuse("PoissonCounts")
 
     def log_prob(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Returns the logarithm of the probability, elementwise: minus infinity where `x` is no whole number from 0."""
+        """Returns the logarithm of the probability, elementwise: minus infinity if `x` is not a nonnegative integer."""
         mean, (n, counts) = like(self.mean, x), _counted(x)
         return jnp.where(counts, xlogy(n, mean) - mean - gammaln(n + 1), -jnp.inf)
 
@@ -111,7 +111,7 @@ class NegativeBinomial(AbstractDistribution):
         _refuse("NegativeBinomial")
 
     def log_prob(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Returns the logarithm of the probability, elementwise: minus infinity where `x` is no whole number from 0."""
+        """Returns the logarithm of the probability, elementwise: minus infinity if `x` is not a nonnegative integer."""
         mean, k, (n, counts) = like(self.mean, x), like(self.concentration, x), _counted(x)
         ways = gammaln(n + k) - gammaln(k) - gammaln(n + 1)
         return jnp.where(counts, ways - k * jnp.log1p(mean / k) + xlogy(n, mean / (k + mean)), -jnp.inf)

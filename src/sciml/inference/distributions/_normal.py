@@ -1,4 +1,4 @@
-"""Distributions about a middle: normal, Student's, and those of logarithms and of magnitudes."""
+"""Distributions about a location: normal, Student's, and of logarithms and magnitudes."""
 
 import equinox as eqx
 import jax
@@ -93,7 +93,7 @@ class LogNormal(AbstractDistribution):
 
     @property
     def transform(self) -> AbstractTransform:
-        """What is positive."""
+        """Positive numbers."""
         return Positive()
 
     def log_prob(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -144,7 +144,7 @@ class HalfNormal(AbstractDistribution):
 
     @property
     def transform(self) -> AbstractTransform:
-        """What is positive."""
+        """Positive numbers."""
         return Positive()
 
     def log_prob(self, x: Float[Array, "..."]) -> Float[Array, "..."]:

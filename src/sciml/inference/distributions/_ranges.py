@@ -50,7 +50,7 @@ class Uniform(AbstractDistribution):
 
     @property
     def transform(self) -> AbstractTransform:
-        """What lies between the bounds."""
+        """Numbers between the bounds."""
         return Bounded(self.lower, self.upper)
 
     def log_prob(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -98,7 +98,7 @@ class Gamma(AbstractDistribution):
 
     @property
     def transform(self) -> AbstractTransform:
-        """What is positive."""
+        """Positive numbers."""
         return Positive()
 
     def log_prob(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -144,7 +144,7 @@ class Beta(AbstractDistribution):
 
     @property
     def transform(self) -> AbstractTransform:
-        """What lies between 0 and 1."""
+        """Numbers between 0 and 1."""
         return Bounded(0.0, 1.0)
 
     def log_prob(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -166,7 +166,7 @@ class Beta(AbstractDistribution):
 class Improper(AbstractDistribution):
     """No preference: the density is one for all values in the range of a transform, and there is nothing to draw from.
 
-    With it a posterior is a likelihood, and its maximum that of the likelihood.
+    With it a posterior is a likelihood, and its maximum is the maximum of the likelihood.
 
     Attributes:
         transform: The range: `Identity()`, `Positive()` or `Bounded(lower, upper)` of `sciml.training`.

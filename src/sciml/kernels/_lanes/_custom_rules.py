@@ -40,7 +40,7 @@ def _split(values: list[Value]) -> tuple[_Unfilled, list]:
 
 
 def custom_jvp_call(eqn: Any, inputs: list[Value], evaluate: Evaluate) -> list[Value]:
-    """Evaluates a function of `jax.custom_jvp`, whose rule stays that of the evaluation."""
+    """Evaluates a function of `jax.custom_jvp`, whose rule stays the rule of the evaluation."""
     called = program_called(eqn)
     assert called is not None
     inner, consts = called

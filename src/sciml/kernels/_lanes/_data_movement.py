@@ -1,4 +1,4 @@
-"""Primitives that only move elements: over unstacked values they are work for the tracer alone."""
+"""Primitives that only move elements: over unstacked values they only cost work in the tracer."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ def _constant_ints(arrays: Sequence[np.ndarray]) -> list[np.ndarray] | None:
 
 
 def _part(x: np.ndarray, slices: Sequence[slice]) -> np.ndarray:
-    """A view of an array; NumPy alone would return the element of one without axes, not an array."""
+    """A view of an array; NumPy would return the element of an array without axes instead of an array."""
     return x[(*slices, ...)]
 
 
@@ -141,7 +141,7 @@ def moved_by_index(
         bind: The primitive as a function of the operands' element numbers and the indices.
         operands: The element arrays that are moved.
         indices: The primitive's indices, which must be constant.
-        fill: What stands where `bind` gives `OUTSIDE`, or None where a rule of its own says so.
+        fill: The value at places where `bind` returns `OUTSIDE`, or None if a rule sets it itself.
 
     Returns:
         The element array of the result, or None where the indices are not constant or an element of
@@ -167,7 +167,7 @@ def places_of_updates(eqn: Any, shape: Sequence[int], indices: np.ndarray, updat
     Args:
         eqn: The addition.
         shape: The shape of what is added to.
-        indices: Where to.
+        indices: The target places.
         updates: The shape of the updates.
 
     Returns:
@@ -189,8 +189,8 @@ def added_at(
 
     Args:
         eqn: The addition.
-        operand: What they are added to.
-        indices: Where to; it must be known.
+        operand: The array to which they are added.
+        indices: The target places; they must be known.
         updates: The updates.
         add: Adds two elements.
     """

@@ -1,4 +1,4 @@
-"""Primitives that act on each element alone, applied entry by entry to unstacked values."""
+"""Primitives that act on each element separately, applied entry by entry to unstacked values."""
 
 import functools
 from collections.abc import Callable
@@ -38,7 +38,7 @@ _FOLD: dict[str, Callable[..., Any]] = {
     "sub": np.subtract,
     "xor": np.bitwise_xor,
 }
-"""What is worth computing at trace time: the arithmetic of indices and of factors."""
+"""Values worth computing at trace time: the arithmetic of indices and of factors."""
 
 
 def _shortcut(name: str, entries: list[Any]) -> Any:

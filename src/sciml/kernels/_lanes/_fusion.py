@@ -52,7 +52,7 @@ class _Operation(NamedTuple):
 
 
 _Part: TypeAlias = list[_Operation]
-"""What is run as one: a fusion, of elementwise operations between two cuts, or an operation in no fusion."""
+"""A unit of execution: a fusion, of elementwise operations between two cuts, or an operation in no fusion."""
 
 
 def fused_over_lanes(work: Callable[[Any], Any], values: Any, lanes: tuple[int, ...], *, reverse: bool) -> Any:
@@ -112,7 +112,7 @@ def _run(closed: ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int, ...], r
 
     @jax.custom_jvp
     def run(*given):
-        # it is XLA's CPU backend alone whose fusions have one result
+        # only in XLA's CPU backend do fusions have one result
         return jax.lax.platform_dependent(*given, cpu=fused, default=plain)
 
     @run.defjvp
@@ -145,7 +145,7 @@ def _tangents(
 
 
 def _listed(jaxpr: Jaxpr, inputs: Sequence[Any], operations: list[_Operation]) -> list:
-    """Appends a program's operations, with those of programs that it calls, and returns its results."""
+    """Appends a program's operations, including the programs that it calls, and returns its results."""
 
     def listed(eqn: Any, given: list) -> list:
         if eqn.primitive.name == "broadcast_in_dim" and isinstance(given[0], _Literal):
@@ -163,7 +163,7 @@ def _listed(jaxpr: Jaxpr, inputs: Sequence[Any], operations: list[_Operation]) -
 
 
 def _parts(operations: list[_Operation], lanes: tuple[int, ...], fixed: set[_Symbol]) -> list[_Part]:
-    """Returns the parts of a program; what follows from `fixed` alone is in no fusion, so XLA does it before a loop."""
+    """Returns the parts of a program; XLA computes values that only depend on `fixed`, in no fusion, before a loop."""
     table = choices().lanes
     parts: list[_Part] = []
     pending: list[_Operation] = []

@@ -113,7 +113,7 @@ def _say_nothing(_primitive: str, _reason: str) -> None:
 
 @dataclass(frozen=True)
 class _Evaluation:
-    """What stays the same throughout an evaluation."""
+    """The constants of an evaluation."""
 
     count: int | None
     report: Callable[[str, str], None]
@@ -203,8 +203,8 @@ def _may_unstack(eqn, inputs: list[Value]) -> bool:
 def _spreads_one_number(inputs: Sequence[Unstacked]) -> bool:
     """Whether many known numbers meet one that is not known: a step's size and the eigenvalues of many modes.
 
-    What comes of it is as large as many members' states are, and its functions, as those of exponential integrators,
-    would be written out for each entry.
+    Its results are as large as many members' states, and functions such as those of exponential integrators would be
+    written out for each entry.
     """
     entries = [x for v in inputs for x in v.elements.reshape(-1)]
     unknown = {id(x) for x in entries if not isinstance(x, Constant)}
@@ -297,7 +297,7 @@ def _evaluate_scan(eqn, inputs: Sequence[Unstacked], ev: _Evaluation) -> list[Va
 def _evaluate_scan_as_loop(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
     """Evaluates a scan as one over lanes. JAX would move members to the front of what it carries.
 
-    What does not depend on a member, as a counter does not, stays shared.
+    Values that do not depend on a member, such as a counter, stay shared.
     """
     closed, params, count = eqn.params["jaxpr"], eqn.params, ev.count
     consts, first, rows = parts_of_scan(eqn, inputs)
@@ -406,7 +406,7 @@ def _evaluate_unstacked(eqn, inputs: list[Unstacked], ev: _Evaluation) -> Sequen
 
 
 def _fill(eqn) -> Constant | None:
-    """What a gather returns where its indices lie outside; None where JAX says so for the dtype."""
+    """The value that a gather returns for indices outside; None if JAX determines it from the dtype."""
     value, dtype = eqn.params["fill_value"], eqn.outvars[0].aval.dtype
     if value is None and jnp.issubdtype(dtype, jnp.inexact):
         value = np.nan

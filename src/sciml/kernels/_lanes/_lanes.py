@@ -97,7 +97,7 @@ class Lanes(eqx.Module):
         return jax.tree.map(lambda v: take(v, members), tree, is_leaf=is_value)
 
     def put(self, tree: PyTree, members: Int[Array, " lanes"], new: PyTree) -> PyTree:
-        """Returns lane values with those of some members in place of theirs.
+        """Returns lane values with the values of some members replaced.
 
         Args:
             tree: Lane values over all lanes.
@@ -121,7 +121,7 @@ class Lanes(eqx.Module):
         Args:
             mask: On which lanes they stay as they are.
             tree: Lane values.
-            otherwise: What is put in the place of an array with members last; its result broadcasts to that array.
+            otherwise: The replacement of an array with members last; its result broadcasts to that array.
         """
 
         def choose(x: Array) -> Array:

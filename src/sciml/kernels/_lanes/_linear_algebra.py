@@ -155,7 +155,7 @@ def _numbers(count: int, lanes: int) -> Int[Array, "n lanes"]:
 
 
 def _at(x: Array, k: Array, axis: int) -> Array:
-    """What stands at a number that all lanes share."""
+    """The entry at a number that all lanes share."""
     return jax.lax.dynamic_index_in_dim(x, k, axis, keepdims=False)
 
 

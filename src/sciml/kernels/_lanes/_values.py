@@ -122,7 +122,7 @@ def stack(value: Value, count: int | None) -> Stacked:
     batched = any(x.ndim for x in entries)
     entries = [as_operand(x, value.dtype) for x in entries]
     lanes = (cast(int, count),) if batched else ()
-    # beside entries with lanes, those that all members share need the axis as well
+    # together with entries with lanes, the entries that all members share also need the axis
     entries = [x if x.shape == lanes else jax.lax.broadcast(x, lanes) for x in entries]
     return Stacked(jnp.stack(entries).reshape(value.shape + lanes), len(value.shape))
 
@@ -158,7 +158,7 @@ def take(value: Value, members: Any) -> Value:
 
 
 def put(value: Value, members: Any, new: Value) -> Value:
-    """Returns a value over all lanes with that of some members, ascending, in place of theirs; see `Lanes.put`."""
+    """Returns a value over all lanes with the values of some members, ascending, replaced; see `Lanes.put`."""
 
     def of(x: Any, n: Any) -> Any:
         return x.at[..., members].set(n, mode="drop", indices_are_sorted=True, unique_indices=True)

@@ -1,11 +1,11 @@
-r"""What finite volumes compute, $-\sum_k (F_{i+1/2,k} - F_{i-1/2,k}) / h_k$, and its arrays as kernels have them.
+r"""The divergence of finite volumes, $-\sum_k (F_{i+1/2,k} - F_{i-1/2,k}) / h_k$, and its arrays in kernels.
 
 A state has components, each a field. Fluxes are functions of primitive variables, of which there may be more. They are
 written for one face, and taken apart element by element when a kernel is made: registers hold a number of each.
 
 A kernel reads one array of all components with ghost cells on all sides. Cells of the field hold the conserved state,
-ghost cells primitive variables, as conditions at sides make them. Only cells beyond a side are ghosts: corners are of
-no meaning, since each face reads cells along its own axis alone.
+ghost cells primitive variables, as conditions at sides make them. Only cells beyond a side are ghosts: corners have no
+meaning, because each face reads cells only along its own axis.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,7 +24,7 @@ GhostLayers = Sequence[tuple[Array, Array]]
 
 
 class FluxDivergence(NamedTuple):
-    """What flows into each cell, over the size of the cell.
+    """The flow into each cell, over the size of the cell.
 
     Attributes:
         primitive: `(operands, y) -> w`, the primitive variables of a conserved state, at one cell.
@@ -122,7 +122,7 @@ def surrounded(
         ghosts: The ghost cells, `(states, ...)` with as many axes each, `width` layers at either end of each axis.
         width: How many layers.
         slots: The number of fields in the array.
-        first: Where the first cell of the field stands.
+        first: The position of the first cell of the field.
         physical: The shape of each field of the array.
     """
     count, *shape = y.shape

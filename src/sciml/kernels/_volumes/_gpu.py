@@ -7,9 +7,9 @@ goes to the neighbouring thread by shared memory. So each face is computed once,
 shares. In three dimensions a block goes on through `planes`, and what flows between planes is kept in shared
 memory for the tile; it reads the cells of other planes from global memory, where they are in a cache.
 
-A row of a tile has 128 lanes, the first and last of which are cells around. All of them are written, those of each
-tile by themselves, since threads cannot be left out and bulk copies take no float64; XLA cuts off what is of no
-meaning.
+A row of a tile has 128 lanes, the first and last of which are cells around. All of them are written, by each tile
+separately, because threads cannot be left out and bulk copies do not support float64; XLA cuts off the meaningless
+cells.
 
 The same body runs interpreted, by `pallas_call` without a GPU. That proves its numbers, not its synchronisation.
 """
@@ -83,7 +83,7 @@ class GpuVolumesPlan(NamedTuple):
 
     @property
     def first(self) -> tuple[int, int, int]:
-        """Where the first cell stands in the array that is read."""
+        """The position of the first cell in the array that is read."""
         return (self.width * (self.ndim > 2), self.width * (self.ndim > 1), self.halo)
 
     @property
@@ -101,7 +101,7 @@ class GpuVolumes:
     """A divergence as a kernel for GPUs.
 
     Args:
-        problem: What is to be computed.
+        problem: The computation.
         operands: The numbers that all cells share, or their shapes and dtypes.
         shape: The shape of the fields.
         dtype: Their dtype.
@@ -285,7 +285,7 @@ class _Tile:
         self.device.sync()
 
     def between_columns(self, t: Any) -> tuple:
-        """What flows through the face below each cell of a row, along the row."""
+        """The flux through the face below each cell of a row, along the row."""
         p = self.plan
         cells = range(-p.width, p.width)
         return self._flux(
@@ -293,12 +293,12 @@ class _Tile:
         )
 
     def between_rows(self, t: Any) -> tuple:
-        """What flows through the faces below a row."""
+        """The flux through the faces below a row."""
         cells = range(2 * self.plan.width)
         return self._flux(-2, [self.tile[self._at(s, t + k)] for k in cells for s in range(self.body.states)])
 
     def between_planes(self, z: Any, t: Any) -> tuple:
-        """What flows through the faces below a row of a plane, from the plane before."""
+        """The flux through the faces below a row of a plane, from the plane before."""
         p = self.plan
         y = self.i * p.rows + t + p.first[1]
         rows = [(z + k, self._values(z + k, y)) for k in range(-p.width, p.width)]
@@ -308,7 +308,7 @@ class _Tile:
         return tuple(self.body.fluxes[axis](*self.operands, *cells, pin=self.device.pin))
 
     def _at(self, s: int, t: Any, shift: int = 0) -> Any:
-        """Where a row of a field stands in the tile, shifted sideways."""
+        """The position of a row of a field in the tile, shifted sideways."""
         return pl.ds(MARGIN + s * self.body.stride + t * LANES + shift, LANES)
 
     def _values(self, z: Any, y: Any) -> list:

@@ -15,7 +15,7 @@ _WHAT = "a conservation law"
 
 
 class VolumesSelection(NamedTuple):
-    """What computes a divergence; it contains no arrays.
+    """The computation of a divergence, without arrays.
 
     Attributes:
         backend: `"xla"`, or the name of a kernel.
@@ -34,10 +34,10 @@ def choose(
     """Returns what computes a divergence where so much is asked for.
 
     Args:
-        request: What is asked for.
+        request: The requested backend.
         problem: The divergence.
         operands: The numbers that all cells share.
-        shape: The shape of the fields, those of one device.
+        shape: The shape of the fields on one device.
         dtype: Their dtype.
 
     Raises:
@@ -76,7 +76,7 @@ def divergence(
     """Returns the rates of a state, by the kernel that was chosen.
 
     Args:
-        chosen: What was chosen.
+        chosen: The choice.
         problem: The divergence.
         y: The state, `(*components, *shape)`.
         ghosts: The cells beyond each end of each axis, primitive variables.

@@ -1,8 +1,8 @@
 r"""A pass of finite volumes on a TPU.
 
 A block reads `tpu_rows` x `tpu_columns` cells, of the table of choices, into vector memory, with 8 rows above and below
-and 128 columns at either side, in views of one array that are aligned as tiles are. Neighbours come by rotations. What
-flows through the faces of a block along an axis is computed once, for the block and a tile more; what flows between
+and 128 columns at either side, in views of one array that are aligned as tiles are. Neighbours come by rotations. The
+flux through the faces of a block along an axis is computed once, for the block and one more tile; the flux between
 planes, in three dimensions, twice.
 """
 
@@ -60,7 +60,7 @@ class TpuVolumesPlan(NamedTuple):
 
     @property
     def first(self) -> tuple[int, int, int]:
-        """Where the first cell stands in the array that is read: whole blocks and planes from its ends."""
+        """The position of the first cell in the array that is read: whole blocks and planes from its ends."""
         table = choices().kernels
         return (self.width * (self.ndim > 2), table.tpu_rows * (self.ndim > 1), table.tpu_columns)
 
@@ -74,7 +74,7 @@ class TpuVolumes:
     """A divergence as a kernel for TPUs.
 
     Args:
-        problem: What is to be computed.
+        problem: The computation.
         operands: The numbers that all cells share, or their shapes and dtypes.
         shape: The shape of the fields.
         dtype: Their dtype.
@@ -186,7 +186,7 @@ class TpuVolumes:
             return [jnp.where(inside, a, b) for a, b in zip(found, values)]
 
         def along(axis: int, cells: list[Array], across: int, keep: Any) -> list[Array]:
-            """What flows through the faces of a row of cells, from its first tile on."""
+            """The flux through the faces of a row of cells, from its first tile on."""
             shifts = [(w - k) % cells[0].shape[across] for k in range(2 * w)]
             around = [keep(rolled(x, by, across, interpreted)) for by in shifts for x in cells]
             return _call(self._fluxes[axis], [*shared(around[0].shape), *around])

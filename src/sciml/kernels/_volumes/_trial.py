@@ -1,4 +1,4 @@
-r"""What a kernel of finite volumes is tried with before `impl="auto"` takes it.
+r"""The test cases of a finite-volume kernel before `impl="auto"` uses it.
 
 A gas whose pressure is half the square of its density, as of shallow water, with one velocity that is the same along
 all axes, and a limited slope in each cell: a small field of an odd size, and a large one.
@@ -72,7 +72,7 @@ def _by_xla(problem: FluxDivergence, operands: Array, y: Array) -> Array:
 
 
 def _ghosts(y: Array, operands: Array) -> list[tuple[Array, Array]]:
-    """Those of a periodic field."""
+    """The arrays of a periodic field."""
     found = []
     for axis in range(1, y.ndim):
         n = y.shape[axis]

@@ -1,6 +1,6 @@
 """The body of the kernel: a whole integration of a block of members, one element in each register.
 
-It knows no hardware. Where a block's numbers stand in memory, and how its lanes agree on going on, the launchers say.
+It knows no hardware. The launchers define the memory layout of a block's numbers, and how its lanes agree to continue.
 """
 
 import math
@@ -25,7 +25,7 @@ class KernelOperands(NamedTuple):
     Attributes:
         own: Those that every member has of its own, of shape `(elements, members)`.
         shared: For each dtype what all members share, of shape `(elements,)`.
-        targets: Where to save, `(saves, members)`, or `(saves,)` where members share it; None where nothing is saved.
+        targets: The times to save, `(saves, members)`, or `(saves,)` if members share them; None if nothing is saved.
     """
 
     own: list[Array]
@@ -95,7 +95,7 @@ class Body:
         return np.dtype(np.int32) if kind == np.bool_ else kind
 
     def _place(self) -> list[tuple[int, int]]:
-        """Returns for each leaf of the inputs the number of its array and that of its first row there."""
+        """Returns for each leaf of the inputs the number of its array and of its first row there."""
         own, starts, places, kinds = 0, {}, [], []
         for leaf, batched in zip(self._inputs, self._batched):
             if batched:
@@ -133,8 +133,8 @@ class Body:
         """Runs a block of members.
 
         Args:
-            device: Where the block's lanes stand: `own(ref, row)`, `shared(ref, row)`, `write(ref, row, values)`; how
-                they agree, `any(condition)`; and `call(program, *elements)`.
+            device: The position of the block's lanes: `own(ref, row)`, `shared(ref, row)`, `write(ref, row, values)`;
+                how they agree, `any(condition)`; and `call(program, *elements)`.
             own: References to what each member has of its own.
             shared: References to what members share, for each dtype.
             targets: A reference to the targets, or None.
@@ -148,7 +148,7 @@ class Body:
         }
 
         def inputs() -> list[Array]:
-            """What members share is read anew at every iteration, so that it takes no registers."""
+            """Values that members share are read again at every iteration, so that they take no registers."""
             found = []
             for k, (leaf, (number, first)) in enumerate(zip(self._inputs, self._places)):
                 rows = range(first, first + math.prod(leaf.shape))
@@ -235,7 +235,7 @@ class Body:
 
         Args:
             outs: The results for each dtype, of shape `(elements, members)`.
-            saved: What was saved for each dtype, `(saves * elements, members)`.
+            saved: The saved values for each dtype, `(saves * elements, members)`.
         """
         of_members = [x.reshape(1, *x.shape) for x in outs]
         (*values, iterations) = self._rows(of_members, self.results)

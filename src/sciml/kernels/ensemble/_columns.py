@@ -4,8 +4,8 @@ With a state $s$ and inputs $x$, an iteration $s' = \Phi(s, x)$ takes every colu
 
 $$\dot s_c' = \frac{\partial \Phi}{\partial s} \dot s_c + \frac{\partial \Phi}{\partial x} e_c.$$
 
-The loop is again one of a single member, so that a kernel runs it as it runs any other. Its functions are those of the
-member, pushed forward by JAX; the unit vectors $e_c$ are constants of the program.
+The loop is again one of a single member, so that a kernel runs it as it runs any other. Its functions are the member's
+functions, pushed forward by JAX; the unit vectors $e_c$ are constants of the program.
 """
 
 import math
@@ -30,14 +30,14 @@ def with_columns(
 ) -> UntilDone | Counted:
     """Returns a loop whose state is a pair, the loop's own state and the columns of its moving part.
 
-    What is saved and the result are pairs too, with the columns in the first axis.
+    The saved values and the result are also pairs, with the columns in the first axis.
 
     Args:
         loop: The loop.
         inputs: Shapes and dtypes of one member's inputs.
-        moved: Which leaves of the inputs have columns, one for each number in them, in order.
-        moving: What of the state has columns; the inexact leaves of what it returns.
-        of_result: What of the result has.
+        moved: The leaves of the inputs that have columns, one for each number in them, in order.
+        moving: The parts of the state that have columns; the inexact leaves of its result.
+        of_result: The parts of the result that have columns.
     """
     leaves = [x for x, m in zip(jax.tree.leaves(inputs), moved, strict=True) if m]
     units, first = [], 0

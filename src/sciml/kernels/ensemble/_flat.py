@@ -210,10 +210,10 @@ class _Rewriting:
         return [jax.lax.full(self.lanes, 0, self.dtype(v.aval.dtype)) for v in eqn.outvars]
 
 
-# What a compiler lacks, composed of what every one has.
+# Operations that a compiler lacks, composed of operations that every compiler has.
 #
-# Accuracy is that of the dtype, a few units in the last place, except of `pow`, whose relative error is about
-# $|b \log a|$ units for $a^b$, and of `erfc`, which is absent since its small values would be lost.
+# Accuracy is the accuracy of the dtype, a few units in the last place, except for `pow`, whose relative error is about
+# $|b \log a|$ units for $a^b$, and for `erfc`, which is absent because its small values would be lost.
 
 
 # The inverse of the error function by polynomials, which no compiler of kernels has.

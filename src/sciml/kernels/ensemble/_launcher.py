@@ -26,7 +26,7 @@ class AbstractLauncher(eqx.Module):
 
         Args:
             body: The kernel.
-            operands: What it reads.
+            operands: Its inputs.
             count: The number of members.
             interpret: False; True to run the body on any machine; or JAX's parameters of its interpreter of GPUs.
 

@@ -1,4 +1,4 @@
-"""What a kernel is told: the loop of one member, as functions of that member that close over no traced value."""
+"""The input of a kernel: the loop of one member, as functions of that member that close over no traced value."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ class Counted(NamedTuple):
     Attributes:
         start: `start(inputs)` returns the state before the first step.
         step: `step(state, inputs, number)` takes the step of a number, an int32.
-        look: `look(state, number)` looks at the state after so many steps.
+        look: `look(state, number)` inspects the state after a number of steps.
         result: `result(state, inputs)` returns what is left at the end.
         segments: The numbers of the first step, of segments and of steps in each: the state is looked at after each.
     """
@@ -51,10 +51,10 @@ class Members(NamedTuple):
     """The members of an ensemble, arrays with members last.
 
     Attributes:
-        inputs: What the functions take, a PyTree.
-        batched: Which leaves of `inputs` have members, in order; the others are the same for all.
+        inputs: The inputs of the functions, a PyTree.
+        batched: The leaves of `inputs` that have members, in order; the others are the same for all.
         size: The number of members.
-        targets: Where to save, of shape `(saves,)` or `(saves, members)`; None to save nothing.
+        targets: The times to save, of shape `(saves,)` or `(saves, members)`; None to save nothing.
         targets_batched: Whether these have members.
     """
 

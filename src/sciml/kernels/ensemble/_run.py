@@ -23,7 +23,7 @@ def run(body: Body, members: Members, interpret: Any = False) -> tuple[PyTree, P
     """Runs a kernel on its members.
 
     Args:
-        body: What `build` returned for members like these.
+        body: The result of `build` for members like these.
         members: The members.
         interpret: False; True to run the body on any machine; or JAX's parameters of its interpreter.
 

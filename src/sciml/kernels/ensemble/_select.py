@@ -1,4 +1,4 @@
-"""What runs an ensemble, and why."""
+"""The backend of an ensemble, and the reason."""
 
 import logging
 from collections.abc import Callable
@@ -25,7 +25,7 @@ HOLDS = (
 
 
 class EnsembleSelection(NamedTuple):
-    """What runs an ensemble.
+    """The backend of an ensemble.
 
     Attributes:
         backend: `"xla"`, `"mosaic_gpu"` or `"mosaic_tpu"`.

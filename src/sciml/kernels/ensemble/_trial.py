@@ -1,7 +1,7 @@
-"""What the kernel of ensembles is tried with before `impl="auto"` takes it: the Lorenz system, by Heun's method.
+"""The test case of the ensemble kernel before `impl="auto"` uses it: the Lorenz system with Heun's method.
 
-Fixed steps tell whether the numbers are right, to some roundings. Steps by error control, of which every member takes
-its own number, tell how fast it is beside XLA's loop over lanes.
+Fixed steps tell whether the numbers are right, to some roundings. Adaptive steps, of which every member takes its own
+number, compare its speed with XLA's loop over lanes.
 """
 
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ _RTOL = 1e-4
 
 
 class _State(NamedTuple):
-    """Where a member is, in time and in space, and the size of its next step."""
+    """The state of a member, in time and in space, and the size of its next step."""
 
     t: Array
     h: Array
@@ -65,7 +65,7 @@ def _case(kernel: str, loop: Counted | UntilDone, count: int, timed: bool) -> Ca
             )
         return lanes.leave(lanes.call(loop.result, state, inputs))
 
-    # where error control decides, a rounding may decide otherwise, and the error is that of the method
+    # with error control, rounding may change a decision, and the error is the error of the method
     tolerance = 100 * _RTOL if timed else _ROUNDINGS * float(jnp.finfo(jnp.float32).eps)
     return Case(by_kernel, by_xla, (starts, rates), tolerance, timed)
 

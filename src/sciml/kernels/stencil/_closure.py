@@ -1,4 +1,4 @@
-"""What an update's function closes over, as leaves of it: kernels are given them, and gradients reach them.
+"""The values that an update's function closes over, as its leaves: kernels get them, and gradients reach them.
 
 The function is traced once, for one cell, which shows what it closes over; the program is then run over arrays by
 `jax.vmap`, with these arrays as operands.
@@ -23,9 +23,9 @@ class _ClosureConverted(eqx.Module):
 
     Attributes:
         fn: The function, for its own leaves.
-        captured: What it closes over.
+        captured: The values it closes over.
         program: `(values, leaves of function and parameters, captured) -> new values`.
-        reads: What it reads, in the order of the values.
+        reads: The names it reads, in the order of the values.
         form: The structure of what it returns.
     """
 

@@ -2,7 +2,7 @@
 
 A kernel keeps a tile for several steps and makes the ghost cells of its walls anew after each. It gets the weights from
 the condition itself: `ghosts` of a single layer that is one, for every layer. The boundary is any object with `sides`,
-`offsets` and `grid.spacing` as those of `sciml.spatial.Boundaries`; others are for the reference.
+`offsets` and `grid.spacing` like `sciml.spatial.Boundaries`; only the reference supports others.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from ._update import StencilUpdate
 
 
 class GhostWeights(NamedTuple):
-    """What makes the ghost cells beyond one wall: `constant[q] + sum(weights[q, m] * layer[m])`, nearest first.
+    """The ghost cells beyond one wall: `constant[q] + sum(weights[q, m] * layer[m])`, nearest first.
 
     Attributes:
         weights: Of shape `(width, points)`.
@@ -112,6 +112,6 @@ def _weights_of(side: Any, offset: float, spacing: float, update: StencilUpdate,
     if used_inputs(jaxpr)[0]:
         raise NotForKernelsError(f"the ghost values of `{name}` are not a weighted sum of the layers")
     constant = ghosts(zero)
-    # a layer's weights are the ghosts of that layer alone, set to one
+    # a layer's weights are the ghosts for that layer set to one and all others to zero
     columns = [ghosts(zero.at[m].set(1)) - constant for m in range(points)]
     return GhostWeights(jnp.stack(columns, 1), constant)

@@ -33,15 +33,15 @@ class AbstractStencilKernel(AbstractKernel):
     """A kernel that runs the steps of a `StencilUpdate`, several for each pass over memory.
 
     A kernel of one's own derives from it, without fields that are arrays. `evolve`, `select` and `tune` take it as
-    `impl`, and within a block of `kernels.use(kernel)` the solves of models that are stencils run by it. What it
-    does not support it refuses in `plan`, by raising `NotForKernelsError` with the reason. Gradients are those of the
+    `impl`, and within a block of `kernels.use(kernel)` the solves of models that are stencils run by it. For
+    unsupported updates, `plan` raises `NotForKernelsError` with the reason. Gradients are the gradients of the
     reference, as for the library's kernels.
 
     Attributes:
         name: Its name, in what `select` says and in the file of `tune`.
         sizes: The sizes of tiles that `tune` may try.
-        takes_stages: Whether it runs updates of several stages; stage `k` is `update.stage(k)`, and ghost cells are
-            those of what the stage before returned.
+        takes_stages: Whether it runs updates of several stages; stage `k` is `update.stage(k)`, and ghost cells belong
+            to the result of the stage before.
 
     Example:
         ```python
@@ -126,6 +126,6 @@ class AbstractStencilKernel(AbstractKernel):
             state: The fields.
             coefficients: The coefficients.
             n_stages: How many stages to run, one after the other; steps, where an update has one stage.
-            plan: What `plan` returned.
+            plan: The result of `plan`.
             interpret: False; True to run the kernel's body on any machine; or JAX's parameters of its interpreter.
         """

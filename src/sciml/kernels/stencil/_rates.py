@@ -1,4 +1,4 @@
-"""What a model that is a stencil says of itself: the rates of change at one cell."""
+"""The rates of change at one cell, for a model that is a stencil."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,12 +16,12 @@ class StencilRates(eqx.Module):
 
     A model returns it from a method `stencil(y)`, and `sciml.solve` and `sciml.simulate` make of it the steps of
     explicit methods as updates for kernels. It must say the same as the model's `__call__`, at any time and with any
-    `args`. What has no such form is refused by raising `NotForKernelsError` with the reason.
+    `args`. Models without such a form raise `NotForKernelsError` with the reason.
 
     Attributes:
-        fn: `fn(nb, params) -> rates`, written for one cell as that of a `StencilUpdate`.
+        fn: `fn(nb, params) -> rates`, written for one cell like the function of a `StencilUpdate`.
         fields: The names of the fields.
-        params: What `fn` takes beside neighbours, a PyTree of numbers.
+        params: The second argument of `fn`, a PyTree of numbers.
         radius: How many cells away along each axis `fn` reads.
         boundary: As for a `StencilUpdate`: one for all fields, or a mapping from every field to its own.
         coefficients: Fields that `fn` reads and that do not change, by name.

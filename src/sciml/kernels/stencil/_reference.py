@@ -1,7 +1,7 @@
 """One step as XLA runs it: what every kernel must agree with, and the fastest formulation for the CPU.
 
-All fields are padded once, behind an `optimization_barrier`, and every read comes from the padded arrays, that of the
-cell itself too: on the CPU, XLA otherwise computes ghost cells again for every read.
+All fields are padded once, behind an `optimization_barrier`, and every read comes from the padded arrays, including the
+cell itself: on the CPU, XLA otherwise computes ghost cells again for every read.
 """
 
 from collections.abc import Callable
@@ -61,7 +61,7 @@ def reader(
     Args:
         update: The update, which checks what is read.
         arrays: Padded fields by name.
-        corner: Where the first cell of the block stands in them.
+        corner: The position of the first cell of the block in them.
         shape: The shape of the block.
     """
 

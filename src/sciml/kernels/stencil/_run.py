@@ -2,11 +2,12 @@ r"""`StencilRun`: a number of steps by XLA or a kernel, with a rule of reverse m
 
 Forwards it keeps the states at the starts of segments, about as many as there are steps in one. Backwards it runs each
 segment again, step by step by the reference, and derives each step by a stencil over the cotangents (see `_adjoint`).
-Where the adjoint reads no state, it keeps none and runs nothing again.
+If the adjoint reads no state, it keeps none and runs nothing again.
 
 The derivative of one step, as a stencil of its own.
 
-With the update $u'_i = f(u_{i+s} : s \in S)$ and cotangents $\bar u'$ of the new values, those of the padded fields are
+With the update $u'_i = f(u_{i+s} : s \in S)$ and cotangents $\bar u'$ of the new values, the cotangents of the padded
+fields are
 
 $$\bar u_j = \sum_{s \in S} \frac{\partial f}{\partial u_{i+s}}\bigg|_{i = j - s} \bar u'_{j-s}:$$
 
@@ -57,10 +58,10 @@ def adjoint_step(
         params: The parameters.
         coefficients: The coefficients.
         cotangent: The cotangents of the state after the step.
-        wanted: A pair of truth values: whether those of parameters and of coefficients are wanted, or are zero.
+        wanted: A pair of booleans: whether the cotangents of parameters and of coefficients are needed, or are zero.
 
     Returns:
-        The cotangents of the state, and those of the leaves of `(update, params)` and of the coefficients.
+        The cotangents of the state, of the leaves of `(update, params)`, and of the coefficients.
     """
     shape, r = state[0].shape, update.radius
     if update.stages > 1:
@@ -152,7 +153,7 @@ def adjoint_of(update: StencilUpdate, reads: dict, names: tuple[str, ...]) -> Ca
 
 
 class _Transposed(eqx.Module):
-    """The function of a linear update's transpose; its leaves are those of the update."""
+    """The function of a linear update's transpose, with the leaves of the update."""
 
     update: StencilUpdate
     reads: tuple = eqx.field(static=True)
@@ -250,7 +251,7 @@ def _split(new: tuple, state: Fields, coefficients: Fields) -> tuple[Fields, Fie
 
 
 class _Residuals(NamedTuple):
-    """What the backward pass needs of the forward pass.
+    """The values that the backward pass needs from the forward pass.
 
     Attributes:
         leaves: The leaves of update and parameters.
@@ -271,9 +272,9 @@ class StencilRun(NamedTuple):
     """A number of steps of an update; it has no arrays.
 
     Attributes:
-        static: What of update and parameters is no floating-point array.
+        static: The parts of update and parameters that are not floating-point arrays.
         n_steps: The number of steps.
-        chosen: What runs them.
+        chosen: The backend.
     """
 
     static: Any
@@ -348,7 +349,7 @@ class StencilRun(NamedTuple):
             def once(s: Fields, _: None) -> tuple[Fields, Fields]:
                 return step(update, s, params, rest), s
 
-            # the reference runs them, whatever ran them forwards: its derivatives are those of these states
+            # the reference runs them, whatever ran them forwards: its derivatives belong to these states
             states = scan(once, start, length=size, like=(leaves, rest))[1]
             return scan(back, carry, states, reverse=True, like=(leaves, rest))
 

@@ -1,4 +1,4 @@
-"""What runs an update, and why."""
+"""The backend of an update, and the reason."""
 
 import logging
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _TAKES = (
 
 
 class StencilSelection(NamedTuple):
-    """What runs an update.
+    """The backend of an update.
 
     Attributes:
         backend: `"xla"`, or the name of a kernel, such as `"mosaic_gpu"` or `"mosaic_tpu"`.
@@ -126,7 +126,7 @@ def _plan_of_block(
     block, like, sharded = update_of_block(update), fields[0], sharded_axes(update)
     alone, tuned = _plan(kernel, interpreted, block, params, fields, steps)
     least = min((n for n, cut in zip(like.shape, sharded) if cut), default=alone.steps * update.radius)
-    # nobody asked for so many steps: take as many as one neighbour has layers for
+    # the number of steps is free: take as many as one neighbour has layers for
     if steps is None and least < alone.steps * update.radius:
         steps, tuned = max(1, least // (update.stages * update.radius)), False
         alone, _ = _plan(kernel, interpreted, block, params, fields, steps)

@@ -2,10 +2,10 @@ r"""Fields that are sharded over devices: one exchange of ghost layers for sever
 
 The boundary is then a `sciml.parallel.Domain`, or an object with the same methods. Before $k$ steps of radius $r$ every
 device fetches the $k r$ outermost layers of its neighbours, and computes what they become as well, a layer of width $r$
-less after each step. Results are those of an exchange before every step.
+less after each step. Results are the same as with an exchange before every step.
 
 A kernel takes these steps on the block with its layers as it does on a field, with the conditions of the whole field at
-the ends of the block. What is wrong there moves inwards by $r$ cells a step, through the layers that are then cut off.
+the ends of the block. Wrong values there move inwards by $r$ cells a step, through the layers that are then cut off.
 One program serves all devices, so the block of one that has a wall is moved to that end of the array: there the
 condition is right, and at the other end are as many layers more that are cut off.
 """
@@ -49,7 +49,7 @@ def several_steps(update: StencilUpdate, state: Fields, params: PyTree, wide: Fi
         one, padded = update.stage(number), behind_barriers(padded)
         whole = padded[0].shape
         shape = tuple(n - 2 * r for n in whole)
-        # layers fall away stage by stage, those of coefficients and of what stages pass on as well
+        # layers are cut off stage by stage, also of coefficients and of values passed between stages
         rest = tuple(middle(c, whole) for c in wide)
         read = reader(one, named(one, (*padded, *rest)), (r,) * ndim, shape)
 
@@ -87,7 +87,7 @@ def with_halo(shape: tuple[int, ...], sharded: tuple[bool, ...], width: int) -> 
 
 
 class HaloBlock:
-    """Where the block of this device stands among its layers.
+    """The position of this device's block among its layers.
 
     Along an axis that is sharded it has `width` layers at either end; where it ends at a wall, twice as many at the
     other end and none there.

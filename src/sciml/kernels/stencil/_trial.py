@@ -1,4 +1,4 @@
-"""What a kernel of stencils is tried with before `impl="auto"` takes it: walls at an odd size, and a large field."""
+"""The test cases of a stencil kernel before `impl="auto"` uses it: walls at an odd size, and a large field."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -91,7 +91,7 @@ class _GridOfOnes(NamedTuple):
 
 
 class _Box:
-    """Walls all round: fields are zero at those of the first axis, and flat at the others."""
+    """Walls on all sides: fields are zero at the walls of the first axis, and flat at the others."""
 
     def __init__(self, shape: tuple[int, ...]):
         self.shape = shape

@@ -68,7 +68,7 @@ def tune(
         state: The fields to run it on.
         params: The parameters.
         coefficients: The coefficients by name.
-        impl: Which kernel, see `select`; without it, what the block of `kernels.use` says. `"auto"` stands for the
+        impl: The kernel, see `select`; by default the setting of the block of `kernels.use`. `"auto"` stands for the
             kernel of this machine's platform.
         interpret: Whether the kernel runs in JAX's interpreter.
         steps_per_pass: The steps for each pass to try; what does not fit is left out.
@@ -78,7 +78,7 @@ def tune(
         cache: Another file to write to. Later runs read it where the environment variable names it.
 
     Returns:
-        What was tried, the fastest first.
+        The tried tilings, the fastest first.
 
     Raises:
         ValueError: If there is no kernel for this machine, or it cannot run the update, or nothing is left to try.
@@ -133,7 +133,7 @@ def tune(
 
 
 def _counts(numbers: Any, name: str) -> tuple[int, ...]:
-    """The numbers to try, of which one may be given alone."""
+    """The numbers to try; a single one may be given without a list."""
     numbers = numbers if isinstance(numbers, Sequence | np.ndarray) else (numbers,)
     return tuple(check_count(n, name, "tune") for n in numbers)
 

@@ -1,4 +1,4 @@
-"""What `tune` writes and `select` reads: for each kernel, update and field how they are best cut into tiles."""
+"""The file that `tune` writes and `select` reads: the best tiles for each kernel, update and field."""
 
 import hashlib
 import json

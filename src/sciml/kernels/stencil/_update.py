@@ -1,4 +1,4 @@
-"""What an update of a grid is: a function of the neighbours of one cell, and the conditions at the sides."""
+"""An update of a grid: a function of the neighbours of one cell, and the conditions at the sides."""
 
 import functools as ft
 from collections.abc import Callable, Mapping, Sequence
@@ -28,23 +28,23 @@ class StencilUpdate(eqx.Module):
 
     Attributes:
         fn: `fn(nb, params) -> new`: an array where there is one field, else a tuple in the order of `fields` or a
-            mapping by their names. What is differentiated goes through `params`, is a leaf of `fn`, where that is a
-            PyTree, or an array that `fn` closes over. Or several such functions in a tuple, the stages of a step: one
-            after the other, each with the ghost cells of what the one before returned.
+            mapping by their names. Differentiated values go through `params`, are leaves of `fn` if it is a PyTree, or
+            are arrays that `fn` closes over. Or several such functions in a tuple, the stages of a step: one after the
+            other, each with the ghost cells of what the one before returned.
         fields: The names of the fields.
         radius: How many cells away along each axis `fn` reads.
-        boundary: What gives the ghost cells: None for periodic axes, a `sciml.spatial.Boundaries` or any object with
+        boundary: The source of the ghost cells: None for periodic axes, a `sciml.spatial.Boundaries` or any object with
             its methods `pad` and `extend`, or a mapping from every field to one of these. Its values are leaves.
         coefficients: The names of fields that `fn` reads and that do not change. Beyond walls, where they have no
             condition, the two nearest cells are extrapolated: with a coefficient that jumps there, read it at the cell
             itself, or give means of neighbours as coefficients of their own.
         accuracy: The order of the error of the ghost values at walls.
-        inner: The names of what stages pass on to each other within a step, which `fn` reads at the cell itself alone.
-            New values of these follow those of the fields. They are no part of the state.
+        inner: The names of values that stages pass on within a step, which `fn` only reads at the cell itself. New
+            values of these follow the new values of the fields. They are not part of the state.
 
     Raises:
         ValueError: If names are missing, repeated or no names, or a boundary is given for something else.
-        TypeError: If `fn` is no function or a boundary has no `pad`.
+        TypeError: If `fn` is not a function or a boundary has no `pad`.
 
     Example:
         ```python
@@ -181,7 +181,7 @@ class StencilUpdate(eqx.Module):
         return arrays[0]
 
     def new_values(self, nb: Callable[..., Array], params: PyTree, like: Any) -> Fields:
-        """Returns what `fn` gives, in the order of the fields and what is passed on beside them.
+        """Returns the results of `fn`, in the order of the fields and of the values passed on.
 
         Of an update of several stages, all are called.
 
@@ -191,7 +191,7 @@ class StencilUpdate(eqx.Module):
             like: An array of the shape and dtype that new values have.
         """
         if isinstance(self.fn, tuple):
-            # all are called, so that whoever records the reads sees those of each
+            # all are called, so that a recorder of the reads sees the reads of each
             return [self.stage(k).new_values(nb, params, like) for k in range(self.stages)][-1]
         names = self.fields + self.inner
         try:
@@ -276,7 +276,7 @@ def _as_value(x: Any, like: Any, name: str) -> Array:
 
 
 def as_params(params: PyTree, dtype: Any) -> PyTree:
-    """Returns parameters as arrays in the precision of the fields; what is no floating-point number is kept."""
+    """Returns parameters as arrays in the precision of the fields, except values that are not floating-point."""
 
     def convert(x: Any) -> Any:
         # integers of Python stay static, as exponents for instance have to be

@@ -1,1 +1,1 @@
-"""What one compiled call of a long run does."""
+"""The work of one compiled call of a long run."""

@@ -14,7 +14,7 @@ from ._stops import Stops
 
 
 class Carry(NamedTuple):
-    """What a run resumes from.
+    """The state from which a run resumes.
 
     Attributes:
         member: Of each member.
@@ -26,7 +26,7 @@ class Carry(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What the host looks at after a segment; per member, but for `reached`.
+    """The values that the host reads after a segment; per member, except `reached`.
 
     Attributes:
         reached: The number of saved times that have been reached.
@@ -49,8 +49,8 @@ class SegmentFrames(NamedTuple):
     """The saved times of a segment.
 
     Attributes:
-        values: What is kept, members first where there are any, then times.
-        valid: Which of the times a member reached.
+        values: The saved values, members first if there are any, then times.
+        valid: The times that a member reached.
     """
 
     values: PyTree
@@ -58,17 +58,17 @@ class SegmentFrames(NamedTuple):
 
 
 class AbstractSegment(eqx.Module):
-    """What does not change from one segment to the next.
+    """The inputs that do not change from one segment to the next.
 
     Attributes:
         elapsed: The saved times, as what has passed since the start, and the end for as many as a segment has slots.
-        stops: What ends a member.
+        stops: The conditions that end a member.
         saves: The number of saved times.
         slots: How many saved times a segment reaches at most.
         segment_steps: How many steps a segment takes at most.
-        clock: What to call what passes.
+        clock: The name of the elapsed quantity.
         unit: Its unit, for progress.
-        end: What to call where it ends.
+        end: The name of its end.
     """
 
     elapsed: eqx.AbstractVar[Array]

@@ -1,4 +1,4 @@
-"""Which arrays of a run's inputs have one entry per member, as `in_axes` of `jax.vmap` says it."""
+"""The arrays of a run's inputs that have one entry per member, as in `in_axes` of `jax.vmap`."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ class Inputs(eqx.Module):
     Attributes:
         own: Arrays with members first; None elsewhere.
         shared: All other arrays.
-        static: What is no array.
+        static: The parts that are not arrays.
         members: The number of members, or None where there is one that has no axis.
     """
 
@@ -43,7 +43,7 @@ class Inputs(eqx.Module):
 
 
 class _Static:
-    """What is no array, compared by value where it can be and else by identity, as `eqx.filter_jit` does."""
+    """The parts that are not arrays, compared by value if possible, else by identity, as in `eqx.filter_jit`."""
 
     def __init__(self, tree: PyTree):
         self.leaves, self.structure = jax.tree.flatten(tree)
@@ -70,8 +70,7 @@ def read_axes(model: Any, y0: PyTree, args: PyTree, in_axes: Any) -> Inputs:
             these that are prefixes of the inputs.
 
     Raises:
-        ValueError: If `in_axes` is none of these, the axes are of unequal length, or members are sharded over explicit
-            axes.
+        ValueError: If `in_axes` is invalid, the axes are of unequal length, or members are sharded over explicit axes.
     """
     values = (model, y0, args)
     if in_axes is None:

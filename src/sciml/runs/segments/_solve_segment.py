@@ -1,7 +1,8 @@
-"""A segment of a solve: so many steps, the states at the saved times among them, and where to go on.
+"""A segment of a solve: a number of steps, the states at the saved times among them, and the point to continue from.
 
-The steps are those of `solve`: its integration, over lanes for many members, taken up exactly where the segment before
-left it, with the step size, the controller's memory and the last step, within which the next saved time may lie.
+The steps are the steps of `solve`: its integration, over lanes for many members, continued exactly where the previous
+segment left it, with the step size, the controller's memory and the last step, within which the next saved time may
+lie.
 """
 
 from collections.abc import Callable
@@ -142,7 +143,7 @@ def _unless_failed(good: Any, tree: PyTree, other: float) -> PyTree:
 
 
 class MemberState(NamedTuple):
-    """What a member resumes from.
+    """The state from which a member resumes.
 
     Attributes:
         state: The integration's state.
@@ -156,15 +157,15 @@ class MemberState(NamedTuple):
 
 
 class SolveSegment(AbstractSegment):
-    """What does not change from one segment to the next.
+    """The inputs that do not change from one segment to the next.
 
     Attributes:
         times: Start, end, and the saved times.
         elapsed: The saved times as elapsed times, and the end time for as many as a segment has slots.
         tolerances: Of the steps.
         plan: How the solve runs.
-        output: What to keep of a state, or None.
-        stops: What ends a member.
+        output: The part of a state to save, or None.
+        stops: The conditions that end a member.
         saves: The number of saved times.
         slots: How many saved times a segment reaches at most.
         segment_steps: How many steps a segment takes at most.

@@ -1,8 +1,8 @@
 """StencilBlocks of fixed steps that a stencil kernel takes within a segment of a run.
 
-A block never goes beyond the next time that the integration stops at. Where it ends there up to rounding, it is made to
-end there exactly; what is left before a time that lies between steps, the integration covers in single steps. A block
-after which the state is not finite is not taken, so that the integration finds the step that failed.
+A block never goes beyond the next time that the integration stops at. If it ends there up to rounding, it is made to
+end there exactly; the remaining time before a time between steps is integrated in single steps. A block after which the
+state is not finite is not taken, so that the integration finds the step that failed.
 """
 
 import math
@@ -42,7 +42,7 @@ class StencilBlocks(NamedTuple):
             goal: The time, as elapsed time.
             taken: The number of steps so far in this segment.
             state: The state of the integration.
-            operands: What the integration depends on.
+            operands: The inputs of the integration.
             steps: The most steps.
         """
         taken, state, _ = while_loop(

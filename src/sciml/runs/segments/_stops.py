@@ -15,8 +15,8 @@ from ..._types import Args, RealScalarLike, Y
 class SteadyState(eqx.Module):
     r"""Ends a run where the state no longer changes: $\|f(t, y)\| \le \mathrm{atol} + \mathrm{rtol} \, \|y\|$.
 
-    The norms are root mean squares over all elements. Looked at at every saved time. What decays to zero needs an
-    absolute tolerance: its rate of change stays in proportion to itself.
+    The norms are root mean squares over all elements. Looked at at every saved time. A quantity that decays to zero
+    needs an absolute tolerance: its rate of change stays in proportion to itself.
 
     Attributes:
         rtol: Relative tolerance, per unit of time.
@@ -44,7 +44,7 @@ class SteadyState(eqx.Module):
 
 
 class WallTime(eqx.Module):
-    """Ends this call of a run after so many seconds, with a checkpoint: the same call resumes from there.
+    """Ends this call of a run after a number of seconds, with a checkpoint: the same call resumes from there.
 
     For queues that end a job after a time. The current segment is finished first, so leave some time for it.
 
@@ -68,7 +68,7 @@ class WallTime(eqx.Module):
 
 
 class Stops(eqx.Module):
-    """What may end a run.
+    """The conditions that may end a run.
 
     Attributes:
         traced: The conditions that are checked at saved times, in traced code.
@@ -103,7 +103,7 @@ def read_stops(stop: Any, saves: bool, *, form: str = "stop(t, y, args)") -> Sto
     """Returns the conditions of the argument `stop`, whose functions are called as `form` says.
 
     Raises:
-        TypeError: If one is no condition.
+        TypeError: If one is not a condition.
         ValueError: If a condition needs saved times and there are none, or a wall time is negative.
     """
     stops = () if stop is None else tuple(stop) if isinstance(stop, Sequence) else (stop,)

@@ -1,4 +1,4 @@
-"""What `sciml.adjoints.AbstractAdjoint` promises, as checks."""
+"""Checks of the contract of `sciml.adjoints.AbstractAdjoint`."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -55,10 +55,10 @@ def check_adjoint(
 ) -> None:
     """Checks that an adjoint computes derivatives as `sciml.solve` promises them; for adjoints of your own.
 
-    Solutions are those of `Checkpointed`. Gradients by parameters, `args`, what the model closes over, the initial
-    state, and, where they are traced, the start, the end and the saved times are those of finite differences;
-    `vmap(grad)` and `grad` of `vmap` are the gradients of each member. A driven pendulum is solved over two
-    units of time, in float64, whether it is on or not.
+    Solutions agree with `Checkpointed`. Gradients with respect to parameters, `args`, values that the model closes
+    over, the initial state and, if they are traced, the start, the end and the saved times agree with finite
+    differences; `vmap(grad)` and `grad` of `vmap` are the gradients of each member. A driven pendulum is solved over
+    two units of time, in float64, whether it is on or not.
 
     Args:
         adjoint: The adjoint.
@@ -72,7 +72,7 @@ def check_adjoint(
 
     Raises:
         AssertionError: If the adjoint breaks a promise; the message says which, with numbers.
-        ValueError: If a loop is none of those, or neither mode is to be checked.
+        ValueError: If a loop is not one of these, or neither mode is to be checked.
 
     Example:
         ```python
@@ -142,7 +142,7 @@ def _check_loop(adjoint: AbstractAdjoint, loop: str, reverse: bool, forward: boo
     batch = perturbed(p, 2)
     inside = jax.jit(jax.vmap(jax.grad(fn)))(batch)
     each = stacked([gradient(jax.tree.map(lambda x, i=i: x[i], batch))[1] for i in range(2)])
-    # lanes round differently from one member alone, which moves chosen steps within the tolerance
+    # lanes round differently from a single member, which moves chosen steps within the tolerance
     check_close(inside, each, 1e-7, f"`vmap` of {where}", "the gradient of each member")
     if not adaptive:  # the same rule, whose program takes longest to compile there
         around = jax.jit(jax.grad(lambda p: jnp.sum(jax.vmap(fn)(p))))(batch)

@@ -1,4 +1,4 @@
-"""What `sciml.solve` asks of a model, as checks."""
+"""Checks of the requirements of `sciml.solve` on a model."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,15 +20,15 @@ def check_model(
 ) -> None:
     """Checks that a model does what `sciml.solve` relies on; for models of your own.
 
-    Rates have the structure, the shapes and the dtypes of the state, in float32 and in float64; they are finite, and
-    the same whether the model is compiled or not; another state and other parameters trace nothing anew; members
-    that differ in everything have, under `jax.vmap`, the rates of each; derivatives by the state, by every leaf of the
-    model and by `args` are those of finite differences, and reverse mode agrees with forward mode.
+    The checks: rates have the structure, shapes and dtypes of the state, in float32 and in float64; they are finite,
+    and do not depend on compilation; another state and other parameters do not trace again; members that differ in
+    everything have, under `jax.vmap`, the rates of each; derivatives with respect to the state, every leaf of the model
+    and `args` agree with finite differences, and reverse mode agrees with forward mode.
 
     Args:
         model: `f(t, y, args) -> dy/dt`, a module or a function.
         y0: A state at which it is smooth.
-        args: What it takes beside time and state.
+        args: Its third argument.
         t: A time.
         rtol: How far derivatives may be off, relative to the largest element of the rates.
         seed: Of the directions in which derivatives are taken.

@@ -1,4 +1,4 @@
-"""What `sciml.parallel.AbstractReduction` asks of a reduction, as checks."""
+"""Checks of the contract of `sciml.parallel.AbstractReduction`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,13 +14,13 @@ def check_reduction(
 ) -> PyTree:
     """Checks that a reduction does what `sweep(..., reduce=...)` relies on; for reductions of your own.
 
-    The result is the same however the members are cut into blocks, up to a tolerance; members that failed, and the
+    The result does not depend on how the members are split into blocks, up to a tolerance; members that failed, and the
     copies that fill up the last block, do not count, whatever their values are; a block in which all failed is allowed;
-    `of_block` can be traced and returns arrays whose shapes depend on those of the values alone.
+    `of_block` can be traced and returns arrays whose shapes depend only on the shapes of the values.
 
     Args:
         reduction: A `sciml.parallel.AbstractReduction`.
-        values: What is kept of the members, arrays with a leading axis of five members or more.
+        values: The values of the members, arrays with a leading axis of five members or more.
         blocks: The numbers of members in a block to compare.
         rtol: How far the results may differ, relative to the first.
         atol: How far they may differ where it is nearly zero.

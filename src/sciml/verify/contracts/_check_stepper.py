@@ -1,4 +1,4 @@
-"""What `sciml.solvers.AbstractStepper` promises, as checks."""
+"""Checks of the contract of `sciml.solvers.AbstractStepper`."""
 
 import copy
 import warnings
@@ -28,13 +28,13 @@ _STEPS = {1: (64, 128, 256), 2: (32, 64, 128)}
 
 
 class StepperReport(NamedTuple):
-    """What `check_stepper` measured of a method.
+    """The measurements of a method by `check_stepper`.
 
     Attributes:
         forwards: The order, the errors and the steps that it was measured from.
         backwards: The same, backwards in time.
         between: The same at times within the steps; None where steps end at saved times.
-        skipped: What was not checked, and why.
+        skipped: The skipped checks, and the reasons.
 
     Example:
         ```python
@@ -53,7 +53,7 @@ class StepperReport(NamedTuple):
 
 
 class _Given(NamedTuple):
-    """What a solution is differentiated by."""
+    """The differentiated values of a solution."""
 
     model: Any
     y0: Any
@@ -70,21 +70,21 @@ def check_stepper(
 ) -> StepperReport:
     """Checks that a method does what the loops of `sciml.solve` rely on; for steppers of your own.
 
-    The step returns the structure, the shapes and the dtypes that it must; errors fall with the order that the method
-    says, forwards and backwards in time, and between the steps where it interpolates; error control meets the
-    tolerances; gradients by Checkpointed are those of finite differences; they commute with `jax.vmap`; forward
-    mode by Direct agrees with them; members may be split over devices by `jax.shard_map`; a float32 state remains one;
-    another instance with the same fields, and another state, compile nothing anew.
+    The checks: the step returns the required structure, shapes and dtypes; errors decrease with the declared order,
+    forwards and backwards in time, and between the steps if it interpolates; error control meets the tolerances;
+    gradients by Checkpointed agree with finite differences; they commute with `jax.vmap`; forward mode by Direct agrees
+    with them; members may be split over devices by `jax.shard_map`; a float32 state stays float32; another instance
+    with the same fields, and another state, do not compile again.
 
     Orders and gradients are measured in float64, whether it is on or not.
 
     Args:
         solver: An `AbstractStepper`, or a solver of diffrax or `sciml.solvers` that runs in sciml's own loops.
-        problem: What to solve, smooth and not stiff, with an exact solution and a state of one dtype;
+        problem: The problem to solve, smooth and not stiff, with an exact solution and a state of one dtype;
             `cosine_growth(rate=2.0)` if None. A method that needs structure of its model needs one that has it.
         steps: Three numbers of steps, which should divide the time of the problem such that errors are above
             rounding; by default they follow from the order.
-        dense_order: The order within the steps; that of the method if None.
+        dense_order: The order within the steps; the order of the method if None.
         slack: By how much a measured order may fall short.
         rtol: How far gradients may be off, relative to their largest element.
 
@@ -93,7 +93,7 @@ def check_stepper(
 
     Raises:
         AssertionError: If the method breaks a promise; the message says which, with numbers.
-        TypeError: If it is no method, or runs through diffrax.
+        TypeError: If it is not a method, or runs through diffrax.
 
     Example:
         ```python

@@ -1,4 +1,4 @@
-"""What `sciml.stores.AbstractStore` asks of a store, as checks."""
+"""Checks of the contract of `sciml.stores.AbstractStore`."""
 
 import concurrent.futures
 import pathlib
@@ -32,8 +32,8 @@ def check_store(
 
     Args:
         make_store: Makes a store that is empty.
-        tree: What to put, a PyTree of arrays with two leaves or more; by default real, integer, boolean and complex
-            arrays of three rows, in a dictionary and a list.
+        tree: The values to put, a PyTree of arrays with two leaves or more; by default real, integer, boolean and
+            complex arrays of three rows, in a dictionary and a list.
         reopen: Returns a store that stands for the same blocks as one that was written to, such as
             `lambda store: NpzStore(store.path)`; None for stores that end with the process.
 
@@ -142,7 +142,7 @@ def _check_manifest(store: AbstractStore, again: Callable[[AbstractStore], Abstr
 
 
 def _check_creation(store: AbstractStore, again: Callable[[AbstractStore], AbstractStore]) -> None:
-    """Checks that of several runs that open one new store at the same time one alone writes the manifest."""
+    """Checks that only one of several runs that open a new store at the same time writes the manifest."""
     runs = 4
     handles = [again(store) for _ in range(runs)]
     barrier = threading.Barrier(runs)
@@ -257,7 +257,7 @@ _DAMAGE: dict[str, Callable[[pathlib.Path], Any]] = {
     "cut short": _cut,
     "changed": _flip,
 }
-"""What is done to files, by a word for it."""
+"""The damages to files, by a word for each."""
 
 
 def _check_same(found: PyTree, expected: PyTree, what: str) -> None:

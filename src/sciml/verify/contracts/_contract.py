@@ -1,4 +1,4 @@
-"""What the checks of contracts share: comparisons that say with numbers what failed."""
+"""Comparisons shared by the checks of contracts, which report failures with numbers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

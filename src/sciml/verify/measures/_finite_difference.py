@@ -23,8 +23,7 @@ def finite_difference_gradient(fn: Callable[[PyTree], Array], x: PyTree, *, step
             the cube root of the precision, 6e-6, if None.
 
     Returns:
-        A PyTree like `x` with the derivatives as NumPy arrays, None for leaves that are no
-        floating-point arrays.
+        A PyTree like `x` with the derivatives as NumPy arrays, None for leaves that are not floating-point arrays.
 
     Raises:
         ValueError: If an array is not float64 (in float32, rounding leaves three digits), or if

@@ -47,11 +47,11 @@ def conserved(
     r"""Returns the largest relative drift $\max_n |Q(y_n) - Q(y_0)| / |Q(y_0)|$.
 
     Args:
-        quantity: What should be constant, a function of one state, such as `Kepler().energy`. For a
-            vector the largest elements count.
+        quantity: The quantity that should be constant, a function of one state, such as `Kepler().energy`. For a vector
+            the largest elements count.
         trajectory: States, time first on every leaf, such as `sol.ys`.
-        scale: What to divide by instead of $|Q(y_0)|$, for a quantity that is nearly zero at the start, such as the
-            mass of a field of mean zero.
+        scale: The divisor instead of $|Q(y_0)|$, for a quantity that is nearly zero at the start, such as the mass of a
+            field of mean zero.
 
     Returns:
         The drift; zero where nothing changes, infinite if what was zero changes, NaN if a state has a NaN.

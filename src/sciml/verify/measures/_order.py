@@ -11,7 +11,7 @@ from ..problems._problem import Problem
 
 
 class ObservedOrder(NamedTuple):
-    """What `observed_order` measured.
+    """The measurements of `observed_order`.
 
     Attributes:
         order: The slope of the logarithm of the error over the logarithm of the step size, by least
@@ -38,7 +38,7 @@ def observed_order(
         steps: Numbers of steps from `t0` to `t1`, at least two; `dt = (t1 - t0) / n`.
 
     Returns:
-        The order, and the errors and step sizes it was measured from. Where errors hardly fall, a warning says so.
+        The order, and the errors and step sizes it was measured from. If errors hardly decrease, a warning reports it.
 
     Raises:
         ValueError: If there are fewer than two numbers of steps, or if an error is not finite, or
@@ -100,7 +100,7 @@ def order_in_space(error: Callable[[int], object], cells: Sequence[int] = (16, 3
         cells: Numbers of cells, at least two; `dts` of the result holds their inverses.
 
     Returns:
-        The order, the errors and the inverse numbers of cells. Where errors hardly fall, a warning says so.
+        The order, the errors and the inverse numbers of cells. If errors hardly decrease, a warning reports it.
 
     Raises:
         ValueError: If there are fewer than two numbers of cells, or an error is zero or not finite.

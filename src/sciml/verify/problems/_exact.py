@@ -159,7 +159,7 @@ def _growth(problem, t):
 
 
 class Parts(AbstractModel):
-    """Decay of a table of values, beside an oscillator of two scalars."""
+    """Decay of a table of values, together with an oscillator of two scalars."""
 
     rates: Float[Array, " columns"] = eqx.field(converter=parameter)
     omega: Parameter = eqx.field(default=2.0, converter=parameter)
@@ -232,8 +232,8 @@ def two_compartment(
     several doses do adds up.
 
     Args:
-        swallowed: What is in the depot at the start.
-        injected: What is in the central compartment at the start.
+        swallowed: The initial amount in the depot.
+        injected: The initial amount in the central compartment.
         infused: The rate of an infusion that goes on.
         model: The drug; the default one if None.
         t1: The end time.
@@ -273,7 +273,7 @@ def _amounts(problem, t):
     slow = k10 * k21 / fast
 
     def both(decay: Array, other: Array) -> tuple[Array, Array]:
-        """What is in each compartment of one that is put into the central one, as these exponentials say."""
+        """The amount in each compartment for a unit dose in the central one, from these exponentials."""
         inside = ((fast - k21) * decay + (k21 - slow) * other) / apart
         return inside, k12 * (other - decay) / apart
 

@@ -384,8 +384,8 @@ def kdv_two_solitons(*, points: int = 256, t1: RealScalarLike = 1.5, dtype: DTyp
     $$u = 2\, \partial_{xx} \log\big(1 + e^{\eta_1} + e^{\eta_2} + \tfrac{(k_1 - k_2)^2}{(k_1 + k_2)^2}
       e^{\eta_1 + \eta_2}\big), \qquad \eta_i = k_i (x - k_i^2 t - x_i).$$
 
-    Afterwards the faster one is ahead by $\frac{2}{k_1} \log \frac{k_1 + k_2}{k_1 - k_2}$ of where it would have been
-    alone. The box is 40 long, and what reaches its ends is below 1e-9.
+    Afterwards the faster one is ahead by $\frac{2}{k_1} \log \frac{k_1 + k_2}{k_1 - k_2}$ of its position without the
+    interaction. The box is 40 long, and what reaches its ends is below 1e-9.
 
     Args:
         points: The number of points.
@@ -429,7 +429,7 @@ def schroedinger_soliton(
 ) -> Problem:
     r"""Returns $\psi = \eta \operatorname{sech}(\eta (x - vt))\, e^{i (v x + (\eta^2 - v^2) t / 2)}$, a bright soliton.
 
-    The box is 40 long, the soliton at its middle at first. Where the phase $vx$ is to fit into the box, $v$ is a multiple
+    The box is 40 long, the soliton at its middle at first. If the phase $vx$ must fit into the box, $v$ is a multiple
     of $2\pi / 40$; at the ends the soliton is below 1e-8.
 
     Args:

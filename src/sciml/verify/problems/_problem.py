@@ -40,7 +40,7 @@ class Problem(eqx.Module):
         reference: The published value of $y(t_1)$, or None.
         accuracy: How far the answer can be trusted, as a relative error in float64.
         name: The name of the problem, for the labels of tests and plots.
-        source: Where the problem and its answer come from.
+        source: The source of the problem and its answer.
 
     Raises:
         ValueError: If there is not exactly one of `exact` and `reference`.

@@ -300,8 +300,8 @@ def chemical_akzo_nobel(*, dtype: DTypeLike | None = None) -> Problem:
 
 # Stiff problems with published end values.
 #
-# The values are those of the Test Set for IVP Solvers (F. Mazzia and C. Magherini, University of
-# Bari), and were checked against RADAU5 runs at tolerances of 1e-10 and below.
+# The values come from the Test Set for IVP Solvers (F. Mazzia and C. Magherini, University of Bari), and were checked
+# against RADAU5 runs at tolerances of 1e-10 and below.
 
 
 TEST_SET = "Test Set for IVP Solvers, Mazzia and Magherini, problem "
@@ -431,8 +431,8 @@ def van_der_pol(*, dtype: DTypeLike | None = None) -> Problem:
 def van_der_pol_unscaled(*, dtype: DTypeLike | None = None) -> Problem:
     r"""Returns problem VDPOL in its own time: `mu=1000` from $(2, 0)$, time from 0 to 2000.
 
-    It is `van_der_pol()` in other units. Its published end value was computed at a lower accuracy
-    than that of the scaled form.
+    It is `van_der_pol()` in other units. Its published end value was computed at a lower accuracy than the scaled
+    form's.
 
     Args:
         dtype: The dtype of the state; the default floating type if None.

@@ -22,8 +22,8 @@ def riemann_shallow_water(
 ) -> Float[Array, "2 ..."]:
     r"""Returns what becomes of a jump of depth and velocity over a level bed, exactly.
 
-    Two waves leave it, each a bore or a rarefaction; one alone where a side is dry. All depends on $\xi = x / t$
-    alone, with $x$ from where the jump was. Where there is no water depth and velocity are zero.
+    Two waves leave it, each a bore or a rarefaction; only one if a side is dry. Everything depends only on
+    $\xi = x / t$, with $x$ measured from the jump. Without water, depth and velocity are zero.
 
     Args:
         left: Depth and velocity for $x < 0$ at the start; a depth of zero for a dry bed.
@@ -82,7 +82,7 @@ def dam_break(
     the front at $2 c t$, with $c^2 = g h_0$.
 
     Args:
-        x: Where, from the dam.
+        x: The position, from the dam.
         t: The time since it broke, positive.
         upstream: The depth for $x < 0$ at the start.
         downstream: That for $x > 0$, less than upstream; zero for a dry bed.
@@ -125,7 +125,7 @@ def _rise(side: _Water, depth: Array, gravity: Array) -> Array:
 
 
 def _depth(sides: tuple[_Water, _Water], gravity: Array, dry: Array) -> Array:
-    """The depth between both waves, by Newton's method; derivatives are those of one more iteration."""
+    """The depth between both waves, by Newton's method; derivatives come from one more iteration."""
 
     def excess(depth, sides, gravity):
         rises = [_rise(side, depth, gravity) - side.velocity for side in sides]

@@ -138,6 +138,6 @@ def _first(p: BouncingBall, y0: Array) -> tuple[Array, Array]:
 
 
 def _flights(e: Array, count: Array) -> Array:
-    """Returns the sum of the first powers of the restitution: how long so many flights take."""
+    """Returns the sum of the first powers of the restitution: the duration of a number of flights."""
     less = jnp.where(e < 1, e, 0.5)
     return jnp.where(e < 1, less * (1 - less**count) / (1 - less), count)

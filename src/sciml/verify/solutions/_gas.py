@@ -25,9 +25,9 @@ def riemann_euler(
 ) -> Float[Array, "3 ..."]:
     r"""Returns what becomes of a jump between two states of an ideal gas, exactly.
 
-    Two waves, each a shock or a rarefaction, leave the jump, with a contact between them. All depends on $\xi = x / t$
-    alone, with $x$ from where the jump was. Where the states part so fast that a vacuum opens, density and pressure
-    are zero there, and the velocity is $\xi$.
+    Two waves, each a shock or a rarefaction, leave the jump, with a contact between them. Everything depends only on
+    $\xi = x / t$, with $x$ measured from the jump. If the states separate so fast that a vacuum opens, density and
+    pressure are zero there, and the velocity is $\xi$.
 
     Args:
         left: Density, velocity and pressure for $x < 0$ at the start.
@@ -90,7 +90,7 @@ def _rise(side: _Side, pressure: Array, gamma: Array) -> Array:
 
 
 def _pressure(sides: tuple[_Side, _Side], gamma: Array, vacuum: Array) -> Array:
-    """The pressure between both waves, by Newton's method; derivatives are those of one more iteration."""
+    """The pressure between both waves, by Newton's method; derivatives come from one more iteration."""
 
     def excess(pressure, sides, gamma):
         rises = [_rise(side, pressure, gamma) - side.velocity for side in sides]
@@ -201,7 +201,7 @@ _SURFACES = {1: 2.0, 2: 2 * math.pi, 3: 4 * math.pi}
 
 
 class _Profile(NamedTuple):
-    """What the flow behind the shock is in units of that right behind it, at shares of the shock's radius."""
+    """The flow behind the shock relative to the flow right behind it, at shares of the shock's radius."""
 
     velocity: Array
     density: Array
@@ -223,7 +223,7 @@ def sedov(
 
     $$R(t) = \Big( \frac{E}{\alpha \rho_0} \Big)^{1 / (d + 2)} t^{2 / (d + 2)}$$
 
-    the flow is a function of $r / R$ alone; $\alpha$ follows from the energy that is there.
+    the flow is a function of $r / R$ only; $\alpha$ follows from the energy.
 
     Args:
         r: The distance from the centre.

@@ -70,13 +70,13 @@ def manufactured(
 
     For the equation $\partial_t u = F(u)$ that a model discretises and a chosen $u^*$ the source is
     $s = \partial_t u^* - F(u^*)$, with exact derivatives. The problem's model is the model plus $s$, and its solution
-    is $u^*$ but for the error of the discretisation, whose order `order_in_space` measures. Give the walls the
-    values of $u^*$ by `matching_conditions`. The model of a `sciml.AbstractSplit` is one, too, with the source in
-    its rest.
+    is $u^*$ but for the error of the discretisation, whose order `order_in_space` measures. Give the walls the values
+    of $u^*$ by `matching_conditions`. The model of a `sciml.AbstractSplit` is also an `AbstractSplit`, with the source
+    in its rest.
 
     Args:
         model: The model, with its boundary conditions.
-        coordinates: Where the unknowns are, such as `grid.centers`.
+        coordinates: The positions of the unknowns, such as `grid.centers`.
         solution: $u^*$, a smooth function `(t, *x)` of a point that returns a number; for a state with components a
             vector of them, for a PyTree a PyTree of numbers.
         equation: $F$, which takes a function `(t, *x)` and returns one, such as
@@ -131,7 +131,7 @@ def matching_conditions(grid: Grid, solution: Field, conditions: Any, at: Any = 
         solution: The field, a function `(t, *x)` of a point; the values follow it in time.
         conditions: The conditions as `sciml.spatial.Boundaries` takes them. `Dirichlet`, `Neumann` and `Robin` keep
             their kind and weights and get the values of the field; others stay as they are.
-        at: Where the unknowns are, as for `Boundaries`.
+        at: The positions of the unknowns, as for `Boundaries`.
 
     Returns:
         The conditions by name of the side.
@@ -201,7 +201,7 @@ class _AtWall(eqx.Module):
 
 
 class _Source(eqx.Module):
-    """What makes a chosen field the solution."""
+    """The source that makes a chosen field the solution."""
 
     points: tuple[Array, ...]
     solution: Field = eqx.field(static=True)

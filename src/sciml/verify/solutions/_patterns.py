@@ -105,7 +105,7 @@ def turing_growth(
     r"""Returns the rates at which small waves on a uniform steady state grow.
 
     They are the eigenvalues $\sigma$ of $\partial f / \partial u - k^2 \operatorname{diag}(D)$, by falling real part.
-    Where the state is stable for $k = 0$ and not for others, diffusion makes a pattern: Turing's instability. With
+    If the state is stable for $k = 0$ and not for others, diffusion makes a pattern: Turing's instability. With
     `Brusselator(a, b)` at $(a, b/a)$ this is where $b > (1 + a \sqrt{D_u / D_v})^2$, at first at
     $k^2 = a / \sqrt{D_u D_v}$.
 
@@ -119,8 +119,8 @@ def turing_growth(
         wavenumber: $|k|$, any shape.
 
     Returns:
-        $\sigma$, of the shape of the wavenumbers with one axis more. Not for reverse mode, and on the CPU alone where
-        JAX has no general eigenvalues elsewhere.
+        $\sigma$, of the shape of the wavenumbers with one axis more. It does not support reverse mode, and only runs on
+        the CPU if JAX has no general eigenvalues elsewhere.
 
     Source:
         A. M. Turing, Phil. Trans. R. Soc. B 237:37, 1952.
@@ -188,7 +188,7 @@ def nagumo_front(
 ) -> Float[Array, "..."]:
     r"""Returns the front of an excitable medium whose recovery does not move.
 
-    Where $w$ is a constant, the voltage of `FitzHughNagumo` with diffusion obeys
+    If $w$ is a constant, the voltage of `FitzHughNagumo` with diffusion obeys
 
     $$\partial_t v = D \partial_{xx} v - \tfrac13 (v - v_1)(v - v_2)(v - v_3), \qquad v_1 + v_2 + v_3 = 0,$$
 

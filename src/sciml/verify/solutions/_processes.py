@@ -196,8 +196,8 @@ def birth_death_law(
 ) -> Float[Array, "*shape"]:
     r"""Returns the probabilities of counts under births and deaths.
 
-    From none at the start the law is Poisson with the mean $(b / d)(1 - e^{-d t})$; of those that were there at the
-    start each is still there with the probability $e^{-d t}$, which is a binomial number beside these.
+    Starting from zero molecules, the law is Poisson with the mean $(b / d)(1 - e^{-d t})$; each initial molecule still
+    exists with the probability $e^{-d t}$, which adds a binomial number.
 
     Args:
         model: The births and deaths.

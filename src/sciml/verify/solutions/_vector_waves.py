@@ -46,7 +46,7 @@ def rayleigh_speed(
     ratio = mu / (stiffness + 2 * mu)
 
     def equation(x: Array, ratio: Array) -> Array:
-        """Of the square of the speed over that of shear, without roots: x^3 - 8 x^2 + (24 - 16 r) x = 16 (1 - r)."""
+        """For the square of the speed over the shear speed, without roots: x^3 - 8 x^2 + (24 - 16 r) x = 16 (1 - r)."""
         return ((x - 8) * x + 24 - 16 * ratio) * x - 16 * (1 - ratio)
 
     def halve(ends: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
@@ -128,7 +128,7 @@ def rayleigh_wave(
 
 
 class Fresnel(NamedTuple):
-    """What becomes of a plane wave of amplitude one.
+    """The response to a plane wave of amplitude one.
 
     Attributes:
         reflected: The amplitude of the electric field that comes back, at the first surface.
@@ -161,10 +161,10 @@ def layered_medium(
     r"""Returns what a stack of layers makes of a plane wave, with time as $e^{-i \omega t}$ and a speed of light of 1.
 
     By the product of the layers' matrices, with $\cos k_z d$ on the diagonal and $-i \sin(k_z d) / q$ and
-    $-i q \sin k_z d$ beside it, $k_z = \sqrt{\varepsilon \omega^2 - k_x^2}$, where $q$ is $k_z / \omega$ for the
-    polarisation `"s"`, with the electric field along the layers, and $\varepsilon\, \omega / k_z$ for `"p"`.
-    Without layers these are Fresnel's coefficients of a surface. It can be differentiated by everything, so that a
-    stack can be designed with it.
+    $-i q \sin k_z d$ off the diagonal, $k_z = \sqrt{\varepsilon \omega^2 - k_x^2}$, where $q$ is $k_z / \omega$ for the
+    polarisation `"s"`, with the electric field along the layers, and $\varepsilon\, \omega / k_z$ for `"p"`. Without
+    layers these are Fresnel's coefficients of a surface. It can be differentiated by everything, so that a stack can be
+    designed with it.
 
     Args:
         omega: $\omega$, the angular frequency, real.
@@ -175,7 +175,7 @@ def layered_medium(
         polarization: `"s"` or `"p"`.
 
     Returns:
-        The coefficients; for `"p"` the amplitudes are those of the field along the layers.
+        The coefficients; for `"p"` the amplitudes of the field along the layers.
 
     Raises:
         ValueError: If there are not two permittivities more than thicknesses, or the polarisation is unknown.

@@ -176,7 +176,7 @@ def kovasznay(
 
 
 class CylinderTable(NamedTuple):
-    """What `cylinder_table` returns, each the least and the largest that is published.
+    """The result of `cylinder_table`, each the smallest and the largest published value.
 
     Attributes:
         drag: The mean drag over half of the density, the speed squared and the diameter, for a unit of length.
@@ -244,7 +244,7 @@ _VELOCITIES = {
 
 
 class CavityTable(NamedTuple):
-    """What `cavity_table` returns.
+    """The result of `cavity_table`.
 
     Attributes:
         y: Heights, from the lid down.

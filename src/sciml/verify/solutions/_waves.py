@@ -359,7 +359,7 @@ def leapfrog_frequency(eigenvalue: Float[Array, "..."], dt: RealScalarLike) -> F
     $$\sin \tfrac12 \omega\, dt = \tfrac12\, dt \sqrt{-\lambda}$$
 
     holds to rounding for `sciml.solvers.VelocityVerlet`. With the symbol of a Laplacian for $\lambda / c^2$ it is the
-    dispersion relation of the scheme for waves: with that of order 2,
+    dispersion relation of the scheme for waves: for order 2,
     $\sin^2 \tfrac12 \omega\, dt = \sum_i (c\, dt / h_i)^2 \sin^2 \tfrac12 k_i h_i$.
 
     Args:

@@ -6,7 +6,7 @@ wrong at the ends of the tile moves inwards by $r$ cells a step and is not writt
 once for $k$ steps.
 
 Global arrays are as large as whole tiles, with a halo at either end, and stay so from pass to pass. Before each pass
-XLA refreshes the ghost cells of a periodic field; those of walls are made by the kernel, anew for every step.
+XLA refreshes the ghost cells of a periodic field; the kernel computes the ghost cells of walls again for every step.
 
 The same body runs interpreted, by `pallas_call` without a GPU. That proves its numbers, not its synchronisation.
 """
@@ -152,7 +152,7 @@ class _Body:
             out[here] = source[pl.ds(f * self.stride + self.margin + HALO, self.plan.rows)]
 
     def _at(self, f: int, shift: int = 0) -> Any:
-        """Where the tile of an array stands in its buffer, shifted."""
+        """The position of the tile of an array in its buffer, shifted."""
         fields = len(self.update.fields)
         return pl.ds((f if f < fields else f - fields) * self.stride + self.margin + shift, self.size)
 

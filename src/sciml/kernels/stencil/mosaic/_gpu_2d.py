@@ -5,10 +5,10 @@ memory: two buffers, read and written alternately, of which the good part shrink
 share the rows of each step. Rows that a step reads in the cell's own column stay in registers while the loop walks down
 the tile; a read to the side is a window of the row, shifted. Global memory is read and written once for $k$ steps.
 
-Global arrays are as large as whole tiles and stay so from pass to pass. Rows outside of the field are those of the
+Global arrays are as large as whole tiles and stay so from pass to pass. Rows outside of the field are the rows of the
 other side, or at walls the nearest. Columns cannot be had like that, because a row of a tile is one piece of memory:
-the tiles whose columns leave the field read copies of them that XLA makes before each pass. Where a tile reaches
-beyond a wall, its ghost cells are made anew before every step.
+the tiles whose columns leave the field read copies of them that XLA makes before each pass. If a tile reaches beyond a
+wall, its ghost cells are computed again before every step.
 
 The same body runs interpreted, by `pallas_call` without a GPU. That proves its numbers, not its synchronisation.
 """
@@ -176,7 +176,7 @@ class _Body:
         device.finish()
 
     def _at(self, f: int, t: Any, shift: int = 0) -> Any:
-        """Where row `t` of an array stands in its buffer, shifted sideways."""
+        """The position of row `t` of an array in its buffer, shifted sideways."""
         f = f if f < len(self.update.fields) else f - len(self.update.fields)
         return pl.ds(MARGIN + f * self.stride + t * LANES + shift, LANES)
 

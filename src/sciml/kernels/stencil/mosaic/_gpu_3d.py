@@ -11,8 +11,8 @@ moves inwards by $r$ cells a step and is not written. A field that is read along
 below keeps those planes in registers, and in shared memory the planes that are read sideways; any other field keeps
 $2r + 1$ planes in shared memory.
 
-Global arrays have ghost cells on all sides, as many as a pass needs. XLA refreshes those of periodic axes before each
-pass; those of walls are made by the kernel, anew for every step.
+Global arrays have ghost cells on all sides, as many as a pass needs. XLA refreshes the ghost cells of periodic axes
+before each pass; the kernel computes the ghost cells of walls again for every step.
 
 The same body runs interpreted, by `pallas_call` without a GPU. That proves its numbers, not its synchronisation.
 """
@@ -79,7 +79,7 @@ class Gpu3dPlan(NamedTuple):
 
     @property
     def first(self) -> tuple[int, int, int]:
-        """Where the first cell of the field stands in the global arrays."""
+        """The position of the first cell of the field in the global arrays."""
         return self.halo, self.halo, self.margin
 
     @property
@@ -96,7 +96,7 @@ class Gpu3dPlan(NamedTuple):
 
 
 class PlaneStorage(NamedTuple):
-    """Where the planes of an array are kept while a tile walks.
+    """The positions of the planes of an array while a tile walks.
 
     Attributes:
         below: The planes behind the one that is computed which are read sideways.
@@ -112,7 +112,7 @@ class PlaneStorage(NamedTuple):
 
 
 def _storage_of(update: StencilUpdate, params: PyTree, dtype: Any) -> tuple[PlaneStorage, ...]:
-    """Where the planes of each field and coefficient are kept."""
+    """The positions of the planes of each field and coefficient."""
     r = update.radius
     shifts: dict[str, list] = {name: [] for name in update.fields + update.coefficients}
     for shift, names in update.reads(3, dtype, params).items():
@@ -154,7 +154,7 @@ def _layout(storage: tuple[PlaneStorage, ...], fields: int, radius: int, steps: 
 
 
 class MosaicGpu3d(AbstractGpuKernel):
-    """The kernel for GPUs in three dimensions; `rows` are those of a plane that a tile writes."""
+    """The kernel for GPUs in three dimensions; `rows` are the rows of a plane that a tile writes."""
 
     sizes: ClassVar[tuple[int, ...]] = (16, 8, 4, 2)  # those to try first at the front
     takes_stages: ClassVar[bool] = False
@@ -208,7 +208,7 @@ def _bytes(update: StencilUpdate, storage: tuple[PlaneStorage, ...], rows: int, 
 
 
 def _registers(update: StencilUpdate, storage: tuple[PlaneStorage, ...], rows: int, steps: int, dtype: Any) -> int:
-    """What the planes in registers take in each thread, those of the arithmetic included."""
+    """The registers that planes use in each thread, including the arithmetic."""
     r, windows = update.radius, sum(one.window for one in storage[: len(update.fields)])
     arrays = [2 * r * windows * (rows + 2 * r * (steps - s)) for s in range(1, steps + 1)]
     words = sum(arrays) + (3 + windows) * (rows + 2 * r * (steps - 1))
@@ -285,7 +285,7 @@ class _Body:
 
         start = []
         for s in range(1, self.steps + 1):
-            # the first planes are no one's: what they hold is computed with, and never written
+            # the first planes have no owner: their values are computed with, but never written
             anything = ring[pl.ds(self.end, self._rows(s)[1])]
             start.append(tuple((anything,) * (2 * r) for one in self.storage[: self.fields] if one.window))
         device.sync()
@@ -294,7 +294,7 @@ class _Body:
         device.finish()
 
     def _at(self, f: int, s: int, z: Any) -> Any:
-        """Where the tile of plane `z` of an array after `s` steps stands."""
+        """The position of the tile of plane `z` of an array after `s` steps."""
         first, count = self.slots[f][s]
         ahead = -(-(self.steps + 2) * self.plan.radius // count) * count  # planes before the first are below zero
         slot = jax.lax.rem(z + ahead, jnp.asarray(count, z.dtype))

@@ -1,7 +1,7 @@
-"""What runs the body of a kernel for GPUs: a GPU, or XLA one tile after the other on any machine.
+"""The runner of the body of a kernel for GPUs: a GPU, or XLA one tile after the other on any machine.
 
-A body is given references to memory and a device that says which tile it runs, which rows of it are those of the
-warpgroup that asks, when threads wait for each other, and how pieces of memory are copied.
+A body gets references to memory and a device. The device provides the index of its tile, the rows of a warpgroup, the
+points where threads wait for each other, and copies of pieces of memory.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class GpuDevice:
     Args:
         ndim: The number of axes of the grid of tiles.
         warpgroups: How many warpgroups run a tile together.
-        meeting: The barrier that they wait at for each other; None for one alone.
+        meeting: The barrier that they wait at for each other; None for a single one.
         compiled: Whether it is one, and no interpreter of it.
     """
 
@@ -38,7 +38,7 @@ class GpuDevice:
         self._compiled = compiled
 
     def place(self) -> tuple[Any, ...]:
-        """Which tile this is, along each axis."""
+        """The index of the tile, along each axis."""
         return tuple(map(jax.lax.axis_index, self._names))
 
     def share(self, low: Any, high: Any) -> tuple[Any, Any]:
@@ -50,7 +50,7 @@ class GpuDevice:
         return jnp.minimum(first, high), jnp.minimum(first + size, high)
 
     def number(self) -> Any:
-        """Which of its warpgroups asks."""
+        """The index of the warpgroup."""
         return 0 if self._warpgroups == 1 else jax.lax.axis_index(_THREADS)
 
     def pin(self, x: Array) -> Array:
@@ -104,7 +104,7 @@ class InterpretedDevice:
         self._ndim = ndim
 
     def place(self) -> tuple[Any, ...]:
-        """Which tile this is, along each axis."""
+        """The index of the tile, along each axis."""
         return tuple(jnp.asarray(pl.program_id(axis), jnp.int32) for axis in range(self._ndim))
 
     def share(self, low: Any, high: Any) -> tuple[Any, Any]:

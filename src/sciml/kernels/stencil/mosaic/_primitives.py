@@ -1,4 +1,4 @@
-"""Which operations of an update's function a kernel supports."""
+"""The operations of an update's function that a kernel supports."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from ..._lowered import LOWERED
 from .._update import StencilUpdate
 
 _REWRITTEN = frozenset({"add_any"})
-"""What kernels do by other primitives where their compiler lacks it; see `_sums`."""
+"""Operations that kernels replace by other primitives because their compiler lacks them; see `_sums`."""
 
 
 def missing(update: StencilUpdate, ndim: int, dtype: Any, params: PyTree, kernel: str) -> list[str]:

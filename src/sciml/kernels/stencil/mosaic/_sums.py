@@ -1,6 +1,6 @@
 """Sums as kernels lower them.
 
-Where JAX adds tangents or cotangents it writes `add_any`, an addition that the lowering for GPUs does not know.
+When JAX adds tangents or cotangents it writes `add_any`, an addition that the lowering for GPUs does not support.
 """
 
 from collections.abc import Callable

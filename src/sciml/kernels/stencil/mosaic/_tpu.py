@@ -6,9 +6,9 @@ block-aligned views of one array, whose index wraps; neighbours come by rotation
 same, and what is wrong at the ends of the strip moves inwards by $r$ rows a step and is not written. In three
 dimensions the rows are planes, of which a halo may have fewer than 8.
 
-Rotations make all axes periodic. Where the field does not fill whole tiles, or has walls, XLA first puts it into an
-array that does: the field first, its upper ghost cells behind it, its lower ones at the very end, where rotations find
-them. Ghost cells of walls are made anew before every step, where a mask says.
+Rotations make all axes periodic. If the field does not fill whole tiles, or has walls, XLA first puts it into an array
+that does: the field first, its upper ghost cells behind it, its lower ones at the very end, where rotations find them.
+Ghost cells of walls are made anew before every step, where a mask says.
 """
 
 import abc
@@ -159,7 +159,7 @@ class TpuPlan(NamedTuple):
         steps: The stages for each pass.
         rows: The rows of a strip.
         halo: The rows above and below it.
-        physical: The shape of the global arrays; that of the field where it fills whole strips periodically.
+        physical: The shape of the global arrays; the shape of the field if it fills whole strips periodically.
     """
 
     shape: tuple[int, ...]
@@ -171,7 +171,7 @@ class TpuPlan(NamedTuple):
 
 
 class MosaicTpu(AbstractTpuKernel):
-    """The kernel for TPUs in two and three dimensions; `rows` are those of a strip."""
+    """The kernel for TPUs in two and three dimensions; `rows` are the rows of a strip."""
 
     sizes: ClassVar[tuple[int, ...]] = (128, 64, 32, 16, 8, 4, 2, 1)
     takes_stages: ClassVar[bool] = True
@@ -286,7 +286,7 @@ class Tpu1dPlan(NamedTuple):
         radius: The radius of the update.
         steps: The stages for each pass.
         rows: The rows of a strip.
-        cells: The cells of the global arrays; those of the field where it fills whole strips periodically.
+        cells: The cells of the global arrays; the cells of the field if it fills whole strips periodically.
     """
 
     shape: tuple[int]
@@ -307,7 +307,7 @@ class Tpu1dPlan(NamedTuple):
 
 
 class MosaicTpu1d(AbstractTpuKernel):
-    """The kernel for TPUs in one dimension; `rows` are those of a strip."""
+    """The kernel for TPUs in one dimension; `rows` are the rows of a strip."""
 
     sizes: ClassVar[tuple[int, ...]] = (128, 64, 32, 16, 8)
     takes_stages: ClassVar[bool] = True
@@ -372,7 +372,7 @@ class _FoldedStrip:
     def _shifted(self, x: Array, by: int) -> Array:
         if not by:
             return x
-        # a cell that leaves its row comes from the next one, so the rows are rotated, too
+        # a cell that leaves its row comes from the next one, so the rows are also rotated
         rows = self._rolled(x, -by, 1)
         inside = self.lane < LANES - by if by > 0 else self.lane >= -by
         return jnp.where(inside, rows, self._rolled(rows, -1 if by > 0 else 1, 0))
