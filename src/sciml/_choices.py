@@ -263,7 +263,7 @@ class MatrixChoices:
     lanes_panel_at_most: int = _choice(
         16, "columns", "Width of a panel over lanes: narrower panels make a longer program."
     )
-    band_at_most: int = _choice(12, "entries beside the diagonal", "Narrow bands are eliminated by cyclic reduction.")
+    band_at_most: int = _choice(12, "off-diagonal entries", "Narrow bands are eliminated by cyclic reduction.")
     band_blocks_at_least: int = _choice(6, "blocks", "Shorter narrow bands are not eliminated as bands.")
     wide_band_lengths: int = _choice(
         5, "widths", "Wide bands that are shorter than this are dense matrices.", "stiff_groups"

@@ -203,7 +203,7 @@ def _may_unstack(eqn, inputs: list[Value]) -> bool:
 def _spreads_one_number(inputs: Sequence[Unstacked]) -> bool:
     """Whether many known numbers meet one that is not known: a step's size and the eigenvalues of many modes.
 
-    Its results are as large as many members' states, and functions such as those of exponential integrators would be
+    Its results are as large as many members' states, and functions such as exponential integrators' would be
     written out for each entry.
     """
     entries = [x for v in inputs for x in v.elements.reshape(-1)]

@@ -207,8 +207,8 @@ class GrayScott(AbstractDiffusing):
     $$\partial_t u = D_u \nabla^2 u - u v^2 + F (1 - u), \qquad
       \partial_t v = D_v \nabla^2 v + u v^2 - (F + k) v$$
 
-    The state is the pair of concentrations $(u, v)$, shape `(2, *grid)`. Beside $(1, 0)$ there are two uniform steady
-    states where $F > 4 (F + k)^2$, $u = \tfrac12 (1 \mp \sqrt{1 - 4 (F + k)^2 / F})$, $v = F (1 - u) / (F + k)$.
+    The state is the pair of concentrations $(u, v)$, shape `(2, *grid)`. If $F > 4 (F + k)^2$, there are two uniform
+    steady states in addition to $(1, 0)$, $u = \tfrac12 (1 \mp \sqrt{1 - 4 (F + k)^2 / F})$, $v = F (1 - u) / (F + k)$.
 
     Good values: the defaults (spots), a periodic box of $[0, 2.5]^2$ with $256^2$ cells, time from 0 to 10000, steps of
     1; from $(1, 0)$ with spots of $(0.5, 0.25)$ (`sciml.spatial.random_spots`).

@@ -288,10 +288,10 @@ class Obstacle(AbstractFlowForce):
 
     @staticmethod
     def of_distance(distance: Any, width: Any, viscosity: Any, time: Any, velocity: Any = 0.0) -> "Obstacle":
-        r"""Returns a body whose walls are where they are meant to be, although they are smeared.
+        r"""Returns a body whose smeared walls act at the intended positions.
 
-        $\chi$ falls from 1 to 0 along a line of the width $w$. Beside such a wall the velocity solves
-        $\nu u'' = \chi u / \eta$, by Airy's function, and outside it is as if a wall were
+        $\chi$ falls from 1 to 0 along a line of the width $w$. Near such a wall the velocity solves
+        $\nu u'' = \chi u / \eta$, with Airy's function, and outside it behaves as with a wall a distance
 
         $$s = \frac{w}{2} - \frac{\mathrm{Ai}(0)}{|\mathrm{Ai}'(0)|} (w \nu \eta)^{1/3}$$
 

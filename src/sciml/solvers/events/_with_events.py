@@ -73,7 +73,7 @@ class WithEvents(AbstractWrappedStepper):
 
     @property
     def limits(self) -> Limits:
-        """Those of the other, for its own field."""
+        """The limits of the other method, for its own field."""
         return super().limits._replace(aligned=self.aligned, rest=self.rest)
 
     @property

@@ -92,7 +92,7 @@ class QuietSteps(AbstractWrappedStepper):
 
     @property
     def traits(self) -> Traits:
-        """Those of the method."""
+        """The traits of the method."""
         return super().traits._replace(transforms_state=True)
 
     @property

@@ -38,18 +38,18 @@ class AbstractWrappedStepper(AbstractStepper):
 
     @property
     def traits(self) -> Traits:
-        """The hooks of the inner method, without the parts invalidated by a change at the end of a step."""
+        """The traits of the inner method, without the ones invalidated by a change at the end of a step."""
         lost = dict(symmetric=False, takes_packed=False, transforms_state=False, knows_within=False, jumps=False)
         return self.base.traits._replace(**lost)
 
     @property
     def limits(self) -> Limits:
-        """Those of the inner method."""
+        """The limits of the inner method."""
         return self.base.limits
 
     @property
     def coordinates(self) -> Coordinates:
-        """Those of the inner method."""
+        """The coordinates of the inner method."""
         return self.base.coordinates
 
     @property
