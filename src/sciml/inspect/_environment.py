@@ -23,11 +23,11 @@ class Canary(NamedTuple):
     """One small program that was run, and whether it did what is right.
 
     Attributes:
-        name: What the program does.
+        name: The operation of the program.
         healthy: Whether it did it right, and in the time that it should take.
-        effect: What it means where not: `wrong numbers`, `fewer digits` or `slow`.
-        source: Where the fault is described, such as `openxla/xla#49176`.
-        remedy: What to do where it is not healthy.
+        effect: The effect of a fault: `wrong numbers`, `fewer digits` or `slow`.
+        source: The report of the fault, such as `openxla/xla#49176`.
+        remedy: The remedy for a fault.
     """
 
     name: str

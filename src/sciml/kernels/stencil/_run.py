@@ -450,27 +450,26 @@ def evolve(
 ) -> PyTree:
     r"""Runs an update over a number of steps.
 
-    Reverse mode has a rule of its own. It keeps about $2 \sqrt n$ states of $n$ steps, those at the starts of
-    segments and those of one segment at a time, runs every segment twice, and derives each step by a
-    stencil over the cotangents, which XLA runs. Where the update is linear in the fields and neither parameters nor
-    coefficients are differentiated, it keeps none and runs nothing twice; if all axes are periodic too, a kernel that
-    can run the transpose goes backwards as it goes forwards.
+    Reverse mode has a rule of its own. It keeps about $2 \sqrt n$ states of $n$ steps, the starts of segments and the
+    states of one segment at a time, runs every segment twice, and differentiates each step by a stencil over the
+    cotangents, which XLA runs. If the update is linear in the fields and neither parameters nor coefficients are
+    differentiated, it keeps no states and runs nothing twice; if all axes are also periodic, a kernel that can run the
+    transpose is used backwards as well as forwards.
 
     Args:
         update: The update.
-        state: The fields, of one to three axes, those of the grid: an array where there is one field, else a tuple in
+        state: The fields, with one to three axes, the axes of the grid: an array for one field, otherwise a tuple in
             the order of `update.fields`, or a mapping by name. `jax.vmap` runs members.
         n_steps: The number of steps.
-        params: What `update.fn` takes beside neighbours, a PyTree. Its floating-point numbers take the dtype of the
-            fields.
+        params: The second argument of `update.fn`, a PyTree. Its floating-point numbers take the dtype of the fields.
         coefficients: The fields named in `update.coefficients`, by name.
-        impl: What runs: `"auto"`, `"xla"`, `"pallas"` or a kernel of one's own, see `select`; without it, what the
+        impl: The backend: `"auto"`, `"xla"`, `"pallas"` or a kernel of one's own, see `select`; without it, what the
             block of `kernels.use` says. `"xla"` is the reference without a rule of its own: slower in reverse mode, and
             open to forward mode and to derivatives of higher order.
         interpret: Whether the kernel runs in JAX's interpreter, on any machine and slowly, to check it.
         steps_per_pass: How many steps a kernel takes for each pass over memory; without it, the kernel chooses. XLA
-            takes one at a time. Where the boundary is a `sciml.parallel.Domain`, so many steps, with all their stages,
-            are taken for each exchange between devices; without it, one stage, or what the kernel chooses.
+            takes one at a time. If the boundary is a `sciml.parallel.Domain`, this number of steps, with all their
+            stages, is taken for each exchange between devices; the default is one stage, or the kernel's choice.
 
     Returns:
         The state after the steps, in the form it came in.
@@ -478,7 +477,7 @@ def evolve(
     Raises:
         ValueError: If the state does not fit the update, or a number of steps is negative, or the
             kernel that `impl` asks for cannot run the update.
-        TypeError: If the number of steps is no integer known now, or `update` no `StencilUpdate`.
+        TypeError: If the number of steps is not a known integer, or `update` is not a `StencilUpdate`.
 
     Example:
         ```python

@@ -36,7 +36,7 @@ from ._batches import BlockPlan, choose_block
 from ._executable import BlockResult, Executable, MemberBatch, SweepSpec, is_reduction, to_numpy
 from ._result import SweepResult
 
-# Who runs the blocks: the devices of this process, or an executor's workers.
+# Executors of blocks: the devices of this process, or an executor's workers.
 
 
 _LOG = logging.getLogger("sciml.parallel")
@@ -110,11 +110,11 @@ _WINDOW = 256
 
 
 class Job(NamedTuple):
-    """What a worker needs beside the members.
+    """The inputs of a worker in addition to the members.
 
     Attributes:
         token: Tells this job from others, so that a worker compiles it once.
-        spec: What to do, with NumPy arrays.
+        spec: The work, with NumPy arrays.
         x64: Whether 64 bits are on where the sweep was called.
     """
 

@@ -44,8 +44,8 @@ from ._stops import Stops
 class DiffraxStepper(AbstractStepper):
     """Steps of a diffrax solver for ordinary differential equations.
 
-    Where its nonlinear solver fails, the error is infinite, so that the step is rejected, or the state NaN where steps
-    are fixed.
+    If its nonlinear solver fails, the error is infinite, so that the step is rejected, or the state is NaN if steps are
+    fixed.
 
     Attributes:
         solver: The solver.
@@ -103,7 +103,7 @@ def from_any(solver: diffrax.AbstractSolver, tolerances: Tolerances | None) -> D
 
     Raises:
         ValueError: If steps are fixed and the solver's nonlinear solver has no tolerances.
-        TypeError: If the solver is none for ordinary differential equations.
+        TypeError: If the solver is not for ordinary differential equations.
     """
     name = type(solver).__name__
     term = _term(lambda t, y: y)
