@@ -5,7 +5,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-_COMPILING = "compiling"
+from ._announced import not_announced
+
+_COMPILING = "compiling, once for these shapes"
 _OF_TIME = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
 """The bar where what passes is a time, whose digits say little."""
 
@@ -104,7 +106,7 @@ def reporting(
     from tqdm.auto import tqdm  # takes a tenth of a second, which `import sciml` need not pay
 
     form: dict[str, Any] = {"bar_format": _OF_TIME} if unit == "time" else {"unit": unit}
-    with tqdm(total=total, initial=done, desc=name, **form) as bar:
+    with not_announced(), tqdm(total=total, initial=done, desc=name, **form) as bar:
         bar.set_postfix_str(_COMPILING)
 
         def show(now: float, **details: Any) -> None:

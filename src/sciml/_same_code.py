@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
+from ._announced import announced
 from ._choices import choices
 from ._digests import Hasher, digest_of, digest_of_array
 
@@ -36,7 +37,7 @@ def first_of_same_code(tree: PyTree) -> PyTree:
 
 def filter_jit(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Returns `eqx.filter_jit(fn)` in whose arguments functions of the same code are the same."""
-    jitted = eqx.filter_jit(fn)
+    jitted = eqx.filter_jit(announced(fn))
 
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -2,14 +2,23 @@
 
 import sys
 import warnings
+from types import FrameType
 
 _BETWEEN = {"sciml", "equinox", "jax", "jaxtyping", "beartype", "contextlib", "functools"}
 
 
-def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warns at the innermost line that is neither of this library nor of those between it and who called it."""
+def frame_of_caller() -> tuple[FrameType, int]:
+    """Returns the innermost frame that is neither of this library nor of those between it and its caller, and its level.
+
+    The level is that of `warnings.warn` in the function that calls this one.
+    """
     # walked by hand: Python 3.11 has no `skip_file_prefixes`
-    frame, level = sys._getframe(1), 2
+    frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, category, stacklevel=level)
+    return frame, level
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warns at the line of `frame_of_caller`."""
+    warnings.warn(message, category, stacklevel=frame_of_caller()[1])

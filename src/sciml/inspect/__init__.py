@@ -12,6 +12,7 @@ necessary; only `report` and `first_nan` run it.
 - `collectives`: the operations that make devices wait for each other, and whether they are inside a loop.
 - `memory`: bytes of arguments, outputs and temporaries.
 - `adjoint_memory`: bytes of a solve's gradient by each adjoint, and which to take for a budget.
+- `compile_time`: which lines take long to compile, and what would shorten it.
 - `cost`: floating-point operations and bytes touched, as the compiler estimates them.
 - `jacobian`: which entries the Jacobian of a model can have, and what implicit methods make of it.
 - `fallbacks`: which parts of a model do not run over lanes under `jax.vmap(solve)`, why, and what to do.
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING
 from .. import _former_names as _former_names
 from .._choices import choose as choose
 from ._adjoint_memory import adjoint_memory as adjoint_memory
+from ._compile_time import compile_time as compile_time
 from ._compiled import collectives as collectives, cost as cost, loops as loops, memory as memory
 from ._environment import environment as environment
 from ._fallbacks import fallbacks as fallbacks

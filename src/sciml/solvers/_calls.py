@@ -13,6 +13,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import PyTree
 
+from .._announced import announced
 from .._choices import changed_choices, choices
 from .._same_code import first_of_same_code
 
@@ -79,7 +80,7 @@ class Compiled(Generic[_Result]):
             return fn(*static.combine(arrays))
 
         run.__name__ = run.__qualname__ = fn.__name__
-        self.call = jax.jit(run, static_argnums=0)
+        self.call = jax.jit(announced(run), static_argnums=0)
 
 
 def compiled(fn: Callable[..., _Result]) -> Compiled[_Result]:

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from ..._jax._executables import on_other_devices
+from ..._same_code import first_of_same_code
 from .._blocks import split_static
 from .._lapack import must_run_alone
 from .._member_status import status_of, work_of
@@ -120,7 +121,7 @@ class Executable:
 
     def __init__(self, groups: list[Mesh], spec: SweepSpec):
         self.groups = groups
-        self.spec = spec
+        self.spec = first_of_same_code(spec)  # for which JAX finds its programs again
         self._ready: dict[int, tuple[SweepSpec, Any]] = {}
 
     def lower(self, batch: MemberBatch) -> Any:
