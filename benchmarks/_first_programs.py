@@ -352,13 +352,12 @@ def trained() -> Program:
     net = eqx.nn.MLP(2, 2, 32, 1, activation=jnp.tanh, key=jax.random.key(1))
     starts = jax.random.uniform(jax.random.key(0), (48, 2), minval=-1.0)
 
+    def path(model: Any, y0: Any) -> Any:
+        steps = dict(saveat=ts, rtol=1e-3, atol=1e-3, throw=False)
+        return sciml.solve(lambda t, y, args: args(y), y0, t0=0.0, t1=3.0, args=model, **steps).ys
+
     def loss(model: Any, batch: Any, key: Any) -> Any:
-        run = lambda y0: (
-            sciml.solve(  # noqa: E731
-                lambda t, y, args: args(y), y0, t0=0.0, t1=3.0, args=model, saveat=ts, rtol=1e-3, atol=1e-3, throw=False
-            ).ys
-        )
-        return jnp.mean(jax.vmap(run)(batch) ** 2)
+        return jnp.mean(jax.vmap(lambda y0: path(model, y0))(batch) ** 2)
 
     options = dict(optimiser=optax.adam(1e-3), steps=5, batch_size=16, progress=False)
     return Program(lambda y: training.train(net, loss, y, **options).history.loss, starts, whole=True)

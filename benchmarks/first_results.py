@@ -1,13 +1,12 @@
 """How long one waits for the first number, by what takes the time: programs of guides and tutorials beside peers.
 
 Every row is a process of its own without a cache on disk, and its import does not count. Trace, lowering, compilation
-and the run are timed apart, and so is a second run, which shows what is left. `python -m benchmarks.first_results WORDS`
-measures only the rows with these words in their names.
+and the run are timed apart, and so is a second run, which shows what is left.
+`python -m benchmarks.first_results WORDS` measures only the rows with these words in their names.
 """
 
 import dataclasses
 import json
-import math
 import os
 import subprocess
 import sys

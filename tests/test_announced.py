@@ -41,12 +41,15 @@ def test_a_gradient_is_announced_once(soon, capsys):
 
 
 def test_nothing_is_announced_below_a_bar_or_in_a_script(soon, capsys, monkeypatch):
-    def fit(rate):
+    def fit(rate, **options):
         residuals = lambda k, data: sciml.solve(slow(rate), k, t0=0.0, t1=1.0).ys[-1] - data  # noqa: E731
-        sciml.fit(jnp.ones(1), residuals, jnp.ones(1), covariance=False, throw=False, max_steps=2)
+        sciml.fit(jnp.ones(1), residuals, jnp.ones(1), covariance=False, throw=False, max_steps=2, **options)
 
-    fit(3.5)
-    assert "sciml compiles" not in capsys.readouterr().err
+    fit(3.5, progress=False)
+    assert 1 <= capsys.readouterr().err.count("sciml compiles") <= 2  # of its programs, those of one line once
+    fit(4.0, progress=True)
+    _, bar, after = capsys.readouterr().err.partition("fit (")
+    assert bar and "sciml compiles" not in after
     monkeypatch.delattr(sys, "ps1")
     sciml.solve(slow(4.5), jnp.ones(2), t0=0.0, t1=1.0)
     assert "sciml compiles" not in capsys.readouterr().err

@@ -40,14 +40,14 @@ class _Wait(threading.local):
         timer: The timer; None if nothing is being compiled.
         line: The user's line whose call is compiled.
         ended: When the last compilation ended.
-        said: Whether this wait has been announced, so that its continuation is not announced again.
+        said: The line that was announced last: the other programs of its call are not announced again.
     """
 
     depth = 0
     timer: threading.Timer | None = None
     line = ""
     ended = 0.0
-    said = False
+    said = ""
 
 
 _WAIT = _Wait()
@@ -70,7 +70,7 @@ def announced(fn: Callable[..., _R]) -> Callable[..., _R]:
     @functools.wraps(fn)
     def traced(*args: Any, **kwargs: Any) -> _R:
         if _WAIT.depth == 0 and not _SILENT.get() and _interactive():
-            _start(_line_of_caller(), False)
+            _start(_line_of_caller())
         _WAIT.depth += 1
         try:
             return fn(*args, **kwargs)
@@ -96,12 +96,11 @@ def _line_of_caller() -> str:
     return f"line {number} of {os.path.basename(filename)}" + (f", `{code}`" if code else "")
 
 
-def _start(line: str, continued: bool) -> None:
+def _start(line: str) -> None:
     _listen()
     _stop()
-    if not continued:
-        _WAIT.line, _WAIT.said = line, False
-    if not _WAIT.said:
+    _WAIT.line = line
+    if _WAIT.said != line:
         _WAIT.timer = threading.Timer(_SECONDS, _say, (_WAIT.__dict__, line))
         _WAIT.timer.daemon = True
         _WAIT.timer.start()
@@ -114,7 +113,7 @@ def _stop() -> None:
 
 
 def _say(wait: dict[str, Any], line: str) -> None:
-    wait["said"] = True
+    wait["said"] = line
     print(f"sciml compiles {line}. Later calls with arrays of these shapes start at once.", file=sys.stderr, flush=True)
 
 
@@ -132,4 +131,4 @@ def _heard(event: str, duration: float, **details: Any) -> None:
         _stop()
         _WAIT.ended = time.monotonic()
     elif event == _LOWERED and _WAIT.timer is None and time.monotonic() - _WAIT.ended < _AFTER:
-        _start(_WAIT.line, True)
+        _start(_WAIT.line)

@@ -8,7 +8,7 @@ _BETWEEN = {"sciml", "equinox", "jax", "jaxtyping", "beartype", "contextlib", "f
 
 
 def frame_of_caller() -> tuple[FrameType, int]:
-    """Returns the innermost frame that is neither of this library nor of those between it and its caller, and its level.
+    """Returns the frame of the user's code that has called the library, and its level.
 
     The level is that of `warnings.warn` in the function that calls this one.
     """

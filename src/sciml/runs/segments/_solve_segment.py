@@ -5,6 +5,7 @@ segment left it, with the step size, the controller's memory and the last step, 
 lie.
 """
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -279,8 +280,10 @@ class SolveSegment(AbstractSegment):
         @members_of(integrator.stepper)
         def start(batch, flags, tree):
             lanes = Lanes(batch.lanes)
-            values = lanes.enter(tree, jax.tree.leaves(flags))
-            return lanes.leave(LaneIntegrator(integrator, lanes).start(*values))
+            own, table = (integrator, contextlib.nullcontext) if batch.lanes else integrator.of_one()
+            with table():
+                values = lanes.enter(tree, jax.tree.leaves(flags))
+                return lanes.leave(LaneIntegrator(own, lanes).start(*values))
 
         inconsistent = jnp.asarray(False) if first.found is None else ~jnp.asarray(first.found)
         return MemberState(start((first.y0, problem.operands)), jnp.zeros((), jnp.int8), inconsistent)
@@ -301,14 +304,17 @@ class SolveSegment(AbstractSegment):
         def run(batch, flags, tree):
             # a kernel takes steps of one whole field, and lanes would take it apart
             targets, lanes = tree[3], Lanes(batch.lanes) if blocks is None else Unbatched()
-            state, cause, operands = lanes.enter(tree[:3], jax.tree.leaves(flags[:3]))
-            stepping = LaneIntegrator(integrator, lanes)
-            state = stepping.carry(state)
-            state, ys, arrived = _integrate(
-                stepping, self.segment_steps, state, cause, operands, targets, self.saves > 0, blocks
-            )
-            arrived = arrived if batch.lanes is None else jnp.broadcast_to(arrived, (batch.lanes,))
-            return lanes.leave(state), ys, arrived
+            whole = batch.lanes is not None or blocks is not None
+            own, table = (integrator, contextlib.nullcontext) if whole else integrator.of_one()
+            with table():
+                state, cause, operands = lanes.enter(tree[:3], jax.tree.leaves(flags[:3]))
+                stepping = LaneIntegrator(own, lanes)
+                state = stepping.carry(state)
+                state, ys, arrived = _integrate(
+                    stepping, self.segment_steps, state, cause, operands, targets, self.saves > 0, blocks
+                )
+                arrived = arrived if batch.lanes is None else jnp.broadcast_to(arrived, (batch.lanes,))
+                return lanes.leave(state), ys, arrived
 
         state, ys, count = run((member.state, member.cause, operands, targets))
         checkpoint, cause, saved = state.checkpoint, member.cause, ys

@@ -15,6 +15,8 @@ Both passes are plain loops, which forward mode can differentiate once more: the
 this gradient, with constant step sizes there too. Reverse mode would have to record these loops.
 """
 
+import contextlib
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -128,12 +130,22 @@ def run(
 
     by_kernel = loop.by_stencil_kernel
     members = one_by_one if by_kernel else members_of_loop(loop, y0)
+    alone, table_of_one = loop.integrator.of_one()
+    loop_of_one = loop if by_kernel else dataclasses.replace(loop, integrator=alone)
     leaves, treedef = jax.tree.flatten((y0, operands))
 
     def unpack(batch: Batch, flags: Any, tree: PyTree, shared_cotangents: bool = False) -> tuple:
         # what JAX is to see as it is, a kernel, stays out of lanes
         engine = Unbatched() if by_kernel else Lanes(batch.lanes, reverse=False, shared_cotangents=shared_cotangents)
-        return enter(loop, engine, flags, tree, state_bytes, budget._replace(memory=batch.share(budget.memory)))
+        own = loop if batch.lanes is not None else loop_of_one
+        return enter(own, engine, flags, tree, state_bytes, budget._replace(memory=batch.share(budget.memory)))
+
+    def of_one(fn: Function) -> Callable[[PyTree], PyTree]:
+        def one(batch, flags, tree):
+            with contextlib.nullcontext() if by_kernel or batch.lanes is not None else table_of_one():
+                return fn(batch, flags, tree)
+
+        return members(one)
 
     def plain(batch, flags, tree):
         here, y0, operands, saves = unpack(batch, flags, tree)
@@ -161,7 +173,7 @@ def run(
     itemsize = max(x.dtype.itemsize for x in jax.tree.leaves(y0))
 
     def make(count: int | None, flags: tuple[bool, ...]) -> Callable[..., Result]:
-        run = _OneMember(members) if count is None else _OverLanes(count, jax.tree.unflatten(treedef, flags), itemsize)
+        run = _OneMember(of_one) if count is None else _OverLanes(count, jax.tree.unflatten(treedef, flags), itemsize)
         solve = _rule(
             run.of(plain), run.recorded(recorded), partial(run.backward_pass, reverse), possible, run.unreached
         )

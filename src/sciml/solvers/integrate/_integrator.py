@@ -6,6 +6,9 @@ million small steps do not drift, and the end is hit exactly. The step is signed
 the vector field.
 """
 
+import contextlib
+import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ..._choices import choices_of_one
 from ..._status import Status
 from ..._types import BoolScalarLike, Y
 from ..control._collective import CollectiveSteps
@@ -237,6 +241,11 @@ class Integrator(eqx.Module):
     collective: CollectiveSteps = eqx.field(static=True, default=CollectiveSteps())
     constant: bool = eqx.field(static=True, default=False)
     hands_out: bool = eqx.field(static=True, default=False)
+
+    def of_one(self) -> tuple["Integrator", Callable[[], contextlib.AbstractContextManager]]:
+        """Returns the integrator of a single member, and what opens a block with the table of choices for it."""
+        table = choices_of_one if self.field.on_arrays else contextlib.nullcontext
+        return dataclasses.replace(self, field=self.field.of_one()), table
 
     def bound(self, operands: Operands, whole: bool = True) -> Any:
         """Returns the vector field as a function of time and state, for a step of full length or not."""

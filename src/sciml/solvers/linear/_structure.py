@@ -101,6 +101,10 @@ class AbstractStructure(abc.ABC):
         """Returns its arguments from behind a barrier, so that what uses them does not compute them again."""
         return jax.lax.optimization_barrier((matrix, factors, *vectors))
 
+    def of_one(self) -> "AbstractStructure":
+        """Returns the structure for the systems of a single member."""
+        return self
+
     @property
     @abc.abstractmethod
     def words(self) -> str:

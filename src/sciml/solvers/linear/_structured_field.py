@@ -25,7 +25,13 @@ class StructuredField(AbstractField):
 
     def __init__(self, field: AbstractField, structure: AbstractStructure | tuple[AbstractStructure, ...]):
         self._field, self._structure = field, structure
-        self.reads_time, self.has_rules = field.reads_time, field.has_rules
+        self.reads_time, self.has_rules, self.on_arrays = field.reads_time, field.has_rules, field.on_arrays
+
+    def of_one(self) -> "StructuredField":
+        """Returns the field for a single member, with the formats of matrices that compile fast."""
+        structure = self._structure
+        found = tuple(x.of_one() for x in structure) if isinstance(structure, tuple) else structure.of_one()
+        return StructuredField(self._field, found)
 
     def __call__(self, t: RealScalarLike, y: Y, operands: list) -> Y:
         """Returns the vector field."""

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..._choices import choices
 from ..._jax._vma import match
+from ._dense import DenseMatrix
 from ._structure import AbstractStructure
 
 
@@ -69,7 +70,7 @@ class WrittenOut(AbstractStructure):
             pivot: Whether rows are exchanged.
             jacobian: The entries of the Jacobian that are not zero; None if this is not known.
         """
-        self.size, self.mass, self.pivot = mass.shape[0], mass, pivot
+        self.size, self.mass, self.pivot, self.sparse = mass.shape[0], mass, pivot, jacobian is not None
         every = np.ones(mass.shape, bool)
         self.present = every if jacobian is None else jacobian | (mass != 0) | np.eye(self.size, dtype=bool)
 
@@ -114,6 +115,10 @@ class WrittenOut(AbstractStructure):
             [_apart(row, like) for row, like in zip(rows, entries)] for rows, entries in zip(held, (matrix, factors.lu))
         )
         return matrix, Factors(lu, pivots), *vectors
+
+    def of_one(self) -> AbstractStructure:
+        """Returns a dense matrix where this one is large: LAPACK is as fast for one member, and compiles faster."""
+        return DenseMatrix(self.mass) if self.sparse and self.size > choices().linear.small_at_most else self
 
     @property
     def words(self) -> str:

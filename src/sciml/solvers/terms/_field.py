@@ -58,10 +58,16 @@ class AbstractField(abc.ABC):
     Attributes:
         reads_time: Whether it depends on the time.
         has_rules: Whether it calls functions with derivative rules of their own, as by `jax.custom_jvp`.
+        on_arrays: Whether most of its operations are on arrays, not on single numbers.
     """
 
     reads_time: bool = True
     has_rules: bool = False
+    on_arrays: bool = False
+
+    def of_one(self) -> "AbstractField":
+        """Returns the field for a single member."""
+        return self
 
     @abc.abstractmethod
     def __call__(self, t: RealScalarLike, y: Y, operands: list) -> Y:
@@ -103,8 +109,10 @@ class ClosedField(AbstractField):
         reads_time: bool = True,
         has_rules: bool = False,
         long: bool = False,
+        on_arrays: bool = False,
     ):
         self.function, self.reads_time, self.has_rules, self.long = function, reads_time, has_rules, long
+        self.on_arrays = on_arrays
 
     def __call__(self, t: RealScalarLike, y: Y, operands: list) -> Y:
         """Returns the vector field."""
@@ -152,7 +160,7 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
         return with_barriers(program(every, operands[count:], t, with_barriers(y, t)), t)
 
     operands = [x for x, u in zip(parameters, used) if u] + consts
-    return ClosedField(field, program.reads_first_input, program.has_rules, long), operands
+    return ClosedField(field, program.reads_first_input, program.has_rules, long, program.is_on_arrays), operands
 
 
 def parameters_of(model: Callable, args: Args) -> tuple[list[Array], Callable[[list[Array]], tuple[Callable, Args]]]:
@@ -182,6 +190,12 @@ class Program:
     def size(self) -> int:
         """How many operations it has and the programs within it have."""
         return sum(1 for _ in equations(self.jaxpr))
+
+    @property
+    def is_on_arrays(self) -> bool:
+        """Whether most of its operations are on arrays."""
+        sizes = [getattr(v.aval, "size", 0) for eqn in equations(self.jaxpr) for v in eqn.outvars]
+        return 2 * sum(size > 1 for size in sizes) > len(sizes)
 
     @property
     def has_kernels(self) -> bool:
