@@ -131,7 +131,27 @@ def train(rate):
     )
 
 
-@pytest.mark.parametrize("call", [fit, steady, boundary, train])
+def sweep(rate):
+    run = lambda y0: sciml.solve(lambda t, y, args: -rate * y, y0, t0=0.0, t1=1.0)  # noqa: E731
+    mesh = jax.sharding.Mesh(jax.devices()[:1], ("member",))
+    return sciml.parallel.sweep(run, np.ones((4, 1)), output=lambda sol: sol.ys[-1], mesh=mesh, progress=False).values
+
+
+def density(rate):
+    priors = [(lambda m: m["rate"], sciml.inference.Gamma(2.0, rate))]
+    observe = lambda m: sciml.inference.Normal(m["rate"], rate)  # noqa: E731
+    return sciml.inference.log_density({"rate": jnp.array(2.0)}, observe, np.array([1.0, 3.0]), priors)
+
+
+def laplace(rate):
+    return density(rate).laplace().covariance
+
+
+def chains(rate):
+    return sciml.inference.nuts(density(rate), jax.random.key(0), chains=2, draws=5, warmup=5).positions
+
+
+@pytest.mark.parametrize("call", [fit, steady, boundary, train, sweep, laplace, chains])
 def test_a_second_call_compiles_nothing(call):
     call(0.5)
     call(0.5)  # what is compiled on the way, operations of NumPy's kind among it

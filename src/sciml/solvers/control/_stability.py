@@ -104,8 +104,8 @@ def of_polynomial(coefficients: tuple[float, ...]) -> Stability:
 
 def of_growth(growth: Callable[[np.ndarray], np.ndarray], size: float) -> Stability:
     """Returns the stability of a method from by how much a step multiplies a mode at most."""
-    axes = [_exits(growth, size, angle, 1e-9) for angle in (np.pi, np.pi / 2)]
-    real, imaginary = (0.0 if x < 1e-3 else round(x, 7) for x in axes)
+    axes = _exits(growth, size, np.array([np.pi, np.pi / 2]), 1e-9)
+    real, imaginary = (0.0 if x < 1e-3 else round(float(x), 7) for x in axes)
     return Stability(real, imaginary, _reach(growth, size))
 
 
@@ -138,23 +138,25 @@ def _first_excess(polynomial: np.ndarray) -> float:
     return float(found[0]) if found else math.inf
 
 
-def _exits(growth: Callable, size: float, angle: float, tolerated: float) -> float:
-    """How far one can go from zero in a direction before a mode grows."""
-    direction = np.exp(1j * angle)
+def _exits(growth: Callable, size: float, angles: np.ndarray, tolerated: float) -> np.ndarray:
+    """How far one can go from zero in each direction before a mode grows."""
+    directions = np.exp(1j * angles)
     steps = np.linspace(0.0, size, _SAMPLES)
-    over = growth(steps * direction) > 1 + tolerated
-    if not np.any(over):
-        return size
-    high = float(steps[int(np.argmax(over))])
-    low = max(high - size / (_SAMPLES - 1), 0.0)
+    firsts = []
+    for direction in directions:  # one at a time: all of them would be an array of megabytes
+        over = growth(steps * direction) > 1 + tolerated
+        firsts.append(float(steps[int(np.argmax(over))]) if np.any(over) else math.inf)
+    high = np.minimum(firsts, size)
+    low = np.where(np.isinf(firsts), size, np.maximum(high - size / (_SAMPLES - 1), 0.0))
     for _ in range(50):
         middle = (low + high) / 2
-        low, high = (low, middle) if growth(np.array(middle * direction)) > 1 + tolerated else (middle, high)
+        over = growth(middle * directions) > 1 + tolerated
+        low, high = np.where(over, low, middle), np.where(over, middle, high)
     return low
 
 
 def _reach(growth: Callable, size: float) -> tuple[float, ...]:
-    return tuple(_exits(growth, size, angle, TOLERATED) for angle in _ANGLES)
+    return tuple(map(float, _exits(growth, size, _ANGLES, TOLERATED)))
 
 
 # The spectral radius of a vector field's derivative, estimated.

@@ -1,0 +1,60 @@
+"""The sizes of programs, which decide how long one waits for the first result: equations as JAX traces them.
+
+A bound is a tenth above the size at the time of writing. A change that makes a program smaller lowers its bound.
+"""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import sciml
+from sciml._jax.programs import equations
+
+RODAS, BDF = sciml.solvers.Rodas5P(), sciml.solvers.BDF()
+
+
+def lorenz(t, y, rho):
+    return jnp.stack([10 * (y[1] - y[0]), y[0] * (rho - y[2]) - y[1], y[0] * y[1] - 8 / 3 * y[2]])
+
+
+def chain(t, y, k):
+    flow = k * jnp.logspace(0, 6, y.size, dtype=y.dtype) * y / (1 + y**2)
+    return jnp.roll(flow, 1) - flow
+
+
+def ring(t, y, k):
+    return k * jnp.sin(jnp.roll(y, 1)) - y * y
+
+
+def solve(field, size, **options):
+    y0 = jnp.linspace(0.5, 1.0, size)
+    return lambda k: jnp.sum(sciml.solve(field, y0, t0=0.0, t1=1.0, args=k, **options).ys ** 2)
+
+
+SAVES = jnp.linspace(0.0, 1.0, 50)
+PROGRAMS = {
+    "Lorenz": (solve(lorenz, 3), 2000, 5100),
+    "ring of 12": (solve(ring, 12, saveat=SAVES), 1500, 3400),
+    "chain of 12": (solve(chain, 12, solver=RODAS, saveat=SAVES), 1700, 5200),
+    "chain of 12, BDF": (solve(chain, 12, solver=BDF, saveat=SAVES), 8600, 24500),
+    "chain of 100": (solve(chain, 100, solver=RODAS), 5100, 15500),
+}
+
+
+def size(fn):
+    return sum(1 for _ in equations(jax.make_jaxpr(fn)(jnp.asarray(2.0)).jaxpr))
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_stay_small(name):
+    run, forward, gradient = PROGRAMS[name]
+    found = size(run), size(jax.grad(run))
+    assert found[0] <= forward and found[1] <= gradient, found
+
+
+@pytest.mark.x64
+def test_a_member_of_many_unknowns_is_no_program_of_single_numbers():
+    """With twice as many unknowns the program of a single member is no larger."""
+    assert size(jax.grad(solve(ring, 16))) <= 1.05 * size(jax.grad(solve(ring, 40)))
+    assert size(jax.grad(solve(chain, 16, solver=RODAS))) <= 1.05 * size(jax.grad(solve(chain, 40, solver=RODAS)))
