@@ -16,7 +16,6 @@ this gradient, with constant step sizes there too. Reverse mode would have to re
 """
 
 import contextlib
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -130,8 +129,7 @@ def run(
 
     by_kernel = loop.by_stencil_kernel
     members = one_by_one if by_kernel else members_of_loop(loop, y0)
-    alone, table_of_one = loop.integrator.of_one()
-    loop_of_one = loop if by_kernel else dataclasses.replace(loop, integrator=alone)
+    loop_of_one, (_, table_of_one) = loop if by_kernel else loop.of_one(), loop.integrator.of_one()
     leaves, treedef = jax.tree.flatten((y0, operands))
 
     def unpack(batch: Batch, flags: Any, tree: PyTree, shared_cotangents: bool = False) -> tuple:

@@ -67,6 +67,10 @@ class AbstractLoop(eqx.Module):
         """The same integration with a lane for each member, which is what derivatives are computed by."""
         return self
 
+    def of_one(self) -> "AbstractLoop":
+        """Returns the loop for a single member, whose program may be another."""
+        return self
+
     @abc.abstractmethod
     def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "AbstractLoop":
         """Returns the loop over other lanes, which records as much as there is memory for.

@@ -89,6 +89,10 @@ class FixedLoop(AbstractLoop):
         """Whether a stencil kernel takes the steps."""
         return self.stencil_steps is not None
 
+    def of_one(self) -> "FixedLoop":
+        """Returns the loop for a single member; see `Integrator.of_one`."""
+        return dataclasses.replace(self, integrator=self.integrator.of_one()[0])
+
     def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "FixedLoop":
         """Returns the loop over other lanes, with the fewest levels that fit the budget; see `AbstractLoop.over`.
 

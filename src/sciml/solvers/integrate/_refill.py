@@ -6,6 +6,7 @@ own steps are the same. Results are written by the number of the member into arr
 records nothing for a gradient: where one is asked for, the members run in lockstep.
 """
 
+import dataclasses
 import math
 from typing import NamedTuple
 
@@ -99,6 +100,10 @@ class RefillLoop(AbstractLoop):
     def lockstep(self) -> AbstractLoop:
         """The same integration with a lane for each member."""
         return self.loop
+
+    def of_one(self) -> AbstractLoop:
+        """Returns the lockstep loop for a single member."""
+        return dataclasses.replace(self, loop=self.loop.of_one())
 
     def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> AbstractLoop:
         """Returns the loop for a number of members with states of `state_bytes` each."""

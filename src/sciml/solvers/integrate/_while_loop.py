@@ -69,6 +69,10 @@ class AdaptiveLoop(AbstractLoop):
         """The transformation of the loop over lanes."""
         return LaneIntegrator(self.integrator, self.lanes)
 
+    def of_one(self) -> "AdaptiveLoop":
+        """Returns the loop for a single member; see `Integrator.of_one`."""
+        return dataclasses.replace(self, integrator=self.integrator.of_one()[0])
+
     def over(self, lanes: Lanes | Unbatched, state_bytes: int, budget: Budget) -> "AdaptiveLoop":
         """Returns the loop over other lanes, which keeps as many step records as the budget allows.
 
