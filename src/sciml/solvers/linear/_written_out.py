@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..._choices import choices
 from ..._jax._vma import match
-from ._dense import DenseMatrix
+from ._entries import DenseMatrix
 from ._structure import AbstractStructure
 
 
