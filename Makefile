@@ -32,7 +32,7 @@ RUN_PYTEST = $(PY) -m pytest -n $(PYTEST_WORKERS) --maxprocesses 8 --dist workst
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-oldest test-new-rules test-contracts test-all test-rest fuzz durations tables kernels
-.PHONY: suites lessons printed compile-kernels bench bench-page bench-gpu dist docs serve lint format clean
+.PHONY: suites lessons printed compile-kernels bench bench-page bench-gpu dist docs serve lint types check format clean
 .DELETE_ON_ERROR:
 
 help: ## list the targets
@@ -154,10 +154,17 @@ docs: $(VENV)/.installed-docs ## build the documentation into site/
 serve: $(VENV)/.installed-docs ## serve the documentation and rebuild it on every change
 	$(PY) -m mkdocs serve
 
-lint: $(VENV)/.installed-dev ## ruff and pyright
+lint: $(VENV)/.installed-dev $(VENV)/.installed-test ## ruff and pyright
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m pyright --pythonpath $(PY)
+
+types: $(VENV)/.installed-dev $(VENV)/.installed-test ## pyright on the package, but for the files that pyproject.toml lists
+	$(PY) -m pyright --pythonpath $(PY)
+
+# pyright takes one core: the documentation is built beside it
+check: $(VENV)/.installed-dev $(VENV)/.installed-docs $(VENV)/.installed-test ## lint and the documentation, side by side
+	$(MAKE) --jobs 2 --output-sync lint docs
 
 format: $(VENV)/.installed-dev ## let ruff rewrite the code
 	$(PY) -m ruff check --fix

@@ -532,5 +532,5 @@ def names() -> list[str]:
     return [
         f"{group.name}.{entry.name}"
         for group in dataclasses.fields(Choices)
-        for entry in dataclasses.fields(group.type)
+        for entry in dataclasses.fields(group.type)  # type: ignore[arg-type]
     ]

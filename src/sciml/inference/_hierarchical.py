@@ -370,7 +370,7 @@ class _Population(eqx.Module):
             self.missing,
         )
 
-    def _observed(self, model: Any, z: Array, subject: Any) -> list[AbstractDistribution]:
+    def _observed(self, model: Any, z: Array, subject: Any) -> list[Any]:
         """Returns the distributions of one subject's data; without interaction the noise of typical effects."""
         given = self._given(model, z, subject)
         if self.method != "foce":
@@ -378,7 +378,7 @@ class _Population(eqx.Module):
         typical = self._given(model, jnp.zeros_like(z), subject)
         return [eqx.tree_at(lambda d: d.scale, d, t.scale) for d, t in zip(given, typical, strict=True)]
 
-    def _given(self, model: Any, z: Array, subject: Any) -> list[AbstractDistribution]:
+    def _given(self, model: Any, z: Array, subject: Any) -> list[Any]:
         return jtu.tree_leaves(self.observe(model, self.constrain(model, z), subject), is_leaf=is_distribution)
 
     def _log_prior(self, model: Any, z: Array) -> Array:

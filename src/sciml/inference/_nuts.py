@@ -164,12 +164,14 @@ def nuts(
             raise TypeError(
                 "`nuts(start=...)` only accepts an approximation for a `LogDensity`, whose positions are vectors."
             )
-        white = _Whitened(density, density.ravel(start.mode), start.factor)
+        posterior: Any = density
+        white = _Whitened(density, posterior.ravel(start.mode), start.factor)
         noise = jax.vmap(lambda k: jax.random.normal(k, white.mode.shape, white.mode.dtype))(keys[:, 0])
         chain, start = _Chain(white, *options), noise
     else:
         white = None
-        start = jax.vmap(density.initial)(keys[:, 0]) if start is None else start
+        posterior: Any = density
+        start = jax.vmap(posterior.initial)(keys[:, 0]) if start is None else start
         chain, start = _Chain(density, *options), check_positions(density, start, chains, "nuts")
     # BlackJAX counts in integers and mixes ranks, which strict settings forbid
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):

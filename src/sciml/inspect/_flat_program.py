@@ -94,7 +94,7 @@ class FlatProgram:
             if called is not None:
                 program, consts = called
                 return self._add(program, [*(Fixed(c, False) for c in consts), *inputs], place)
-            results = list(range(self.size, self.size + len(eqn.outvars)))
+            results: list[Any] = list(range(self.size, self.size + len(eqn.outvars)))
             self.size += len(results)
             self.dtypes += [getattr(v.aval, "dtype", None) for v in eqn.outvars]
             fresh = all(isinstance(x, Fixed) or x in self._written for x in inputs)

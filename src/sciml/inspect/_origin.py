@@ -181,7 +181,7 @@ class OverDevices(AbstractHolding):
         return jax.jit(self._mapped(alone, tuple(self.eqn.params["in_specs"]), check=False))(*operands)
 
     def _mapped(self, fn: Callable, in_specs: Any, check: bool) -> Callable:
-        how = dict(mesh=self.mesh, axis_names=set(self.axes), check_vma=check)
+        how: dict[str, Any] = dict(mesh=self.mesh, axis_names=set(self.axes), check_vma=check)
         return jax.shard_map(fn, in_specs=in_specs, out_specs=PartitionSpec(self.axes), **how)
 
     def held(self, x: Any) -> Any:

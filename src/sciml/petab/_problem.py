@@ -158,7 +158,7 @@ def _phases(conditions: Conditions, found: Simulations) -> list[_Phase]:
     count, width = found.times.shape
     kept = conditions.kept[found.condition] & (found.before >= 0)[:, None]
     times = found.times if width else np.full((count, 1), REST)
-    to_rest = dict(times=np.full(times.shape, REST), ends=np.full(count, REST), rests=True)
+    to_rest: dict[str, Any] = dict(times=np.full(times.shape, REST), ends=np.full(count, REST), rests=True)
     phases = []
     if np.any(found.before >= 0):
         before = np.where(found.before >= 0, found.before, found.before.max())

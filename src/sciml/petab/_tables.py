@@ -114,9 +114,10 @@ def read_tables(path: str | os.PathLike) -> Tables:
     problem = petab.Problem.from_yaml(path)
     if problem.model is None or problem.model.type_id != "sbml":
         raise ValueError(f"{path.name}: only SBML models are supported.")
+    model: Any = problem.model
     return Tables(
         path.stem,
-        problem.model.to_sbml_str(),
+        model.to_sbml_str(),
         _parameters(problem.parameter_df),
         _conditions(problem.condition_df),
         _observables(problem.observable_df),

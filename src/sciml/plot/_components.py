@@ -227,7 +227,8 @@ def fields_of(ts: np.ndarray, ys: Any, grid: Any, at: Any, labels: str | Sequenc
     """The fields of a PyTree whose leaves have times first and end with the axes of a grid."""
     coordinates = [np.asarray(x, np.float64).ravel() for x in grid.coordinates(at)]
     components = _components(ys, tuple(grid.shape_at(at)))
-    names, corners = tuple(grid.names), None
+    names: tuple[str, ...] = tuple(grid.names)
+    corners: Any = None
     if hasattr(grid, "cartesian") and grid.ndim == 2:
         places = (np.asarray(x, np.float64) for x in grid.cartesian(*grid.coordinates("node")))
         corners = tuple(np.broadcast_arrays(*places))

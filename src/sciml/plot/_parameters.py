@@ -230,17 +230,17 @@ def waterfall(
         raise ValueError("`losses` must contain at least one finite value.")
     if not within > 0:
         raise ValueError(f"`within` must be positive, but is {within!r}.")
-    ax = new_axes(ax)
+    axes = new_axes(ax)
     above, numbers = found - found[0], 1 + np.arange(found.size)
     near = above <= within
     blue, vermilion = PALETTE[:2]
-    ax.plot(numbers, above, color="0.7", linewidth=0.8, zorder=1)
-    ax.plot(numbers[near], above[near], "o", color=blue, markersize=4, label=f"{near.sum()} within {within:g}")
+    axes.plot(numbers, above, color="0.7", linewidth=0.8, zorder=1)
+    axes.plot(numbers[near], above[near], "o", color=blue, markersize=4, label=f"{near.sum()} within {within:g}")
     if not near.all():
-        ax.plot(numbers[~near], above[~near], "o", color=vermilion, markersize=4, label=f"{(~near).sum()} elsewhere")
-    ax.set_yscale("symlog", linthresh=within)
-    ax.set(xlabel=f"start, of {losses.size}", ylabel=label, ylim=(-0.3 * within, None))
+        axes.plot(numbers[~near], above[~near], "o", color=vermilion, markersize=4, label=f"{(~near).sum()} elsewhere")
+    axes.set_yscale("symlog", linthresh=within)
+    axes.set(xlabel=f"start, of {losses.size}", ylabel=label, ylim=(-0.3 * within, None))
     if title is not None:
-        ax.set_title(title)
-    ax.legend(frameon=False, loc="upper left")
-    return ax
+        axes.set_title(title)
+    axes.legend(frameon=False, loc="upper left")
+    return axes

@@ -146,7 +146,8 @@ def _inner(model: Any) -> Any:
 
 
 def _words(model: Any) -> Any:
-    return model.path.words if isinstance(model, ModelWithNoise) else model.words
+    path: Any = model.path if isinstance(model, ModelWithNoise) else model
+    return path.words
 
 
 def _has_members(key: Any) -> bool:

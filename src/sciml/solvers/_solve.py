@@ -328,10 +328,12 @@ def _solve(
     if isinstance(model, AbstractDelayed):
         model = DelayedFrom(model, times.t0)
     elif is_noisy(model):
-        model, plan = noisy_model(model, request.key, plan, times, request.fixed_steps, events)
+        noisy: Any = model
+        model, plan = noisy_model(noisy, request.key, plan, times, request.fixed_steps, events)
     if events is not None:
         plan, kernel = plan_events(plan, events, adjoint), _without_kernel(kernel, "kernels do not support events")
-        model = ModelWithEvents.of(model, events.each, times.t0, times.t1)
+        closed: Any = model
+        model = ModelWithEvents.of(closed, events.each, times.t0, times.t1)
     # what runs it: a kernel, diffrax, or sciml's own loops
     stencil_backend, intervals = None, None
     if kernel != XLA:

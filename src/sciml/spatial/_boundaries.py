@@ -213,7 +213,7 @@ class Boundaries(eqx.Module):
         if isinstance(self.grid, OrthogonalGrid):
             widths = self.grid.widths(axis)
             return float(widths[0]), float(widths[-1])
-        return (self.grid.spacing[axis],) * 2
+        return self.grid.spacing[axis], self.grid.spacing[axis]
 
     def _over_side(self, value: Any, u: Array, axis: int, width: int, accuracy: int) -> Array:
         """A value at a side in the shape of its ghost cells, continued along the axes that are padded already."""
@@ -267,9 +267,10 @@ def _check_geometry(boundary: Boundaries) -> None:
     grid, body = boundary.grid, boundary.body
     if body is not None and not isinstance(body, Immersed):
         raise TypeError(f"`Boundaries(body=...)` must be an `Immersed`, but is {body!r}.")
-    curved = isinstance(grid, OrthogonalGrid) and not isinstance(grid.system, Cartesian)
+    system: Any = getattr(grid, "system", None)
+    curved = isinstance(grid, OrthogonalGrid) and not isinstance(system, Cartesian)
     if (body is not None or curved) and set(boundary.location) != {"center"}:
-        where = "a body" if body is not None else f"a grid in {type(grid.system).__name__} coordinates"
+        where = "a body" if body is not None else f"a grid in {type(system).__name__} coordinates"
         raise ValueError(f"{where} requires unknowns at centres, but they are at {boundary.location}.")
     if body is not None and body.levels.shape != grid.shape:
         raise ValueError(f"`Immersed(body=...)` must have the grid's shape {grid.shape}, but has {body.levels.shape}.")

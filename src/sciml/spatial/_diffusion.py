@@ -40,7 +40,8 @@ def as_mean(mean: Any) -> Callable[[Array, Array], Array]:
         ValueError: If it is neither a function nor the name of one.
     """
     if callable(mean):
-        return mean
+        function: Any = mean
+        return function
     if not isinstance(mean, str) or mean not in MEANS:
         raise ValueError(f"`mean` must be 'arithmetic', 'harmonic' or a function of two coefficients, but is {mean!r}.")
     return MEANS[mean]

@@ -36,7 +36,8 @@ class CollocationLoss(eqx.Module):
 
         squares = jax.tree.leaves(jax.tree.map(square, found, smoothed.rates, self.scale))
         count = sum(x.size for x in jax.tree.leaves(found))
-        return sum(squares[1:], squares[0]) / count
+        total: Any = sum(squares[1:], squares[0])
+        return total / count
 
 
 class CollocationProblem(NamedTuple):

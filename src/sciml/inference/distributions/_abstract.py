@@ -115,7 +115,7 @@ def check_positive(distribution: AbstractDistribution, *names: str, zero: bool =
         x = known(getattr(distribution, name))
         if x is None:
             continue
-        right = np.isreal(x) & np.isfinite(x) & (x.real >= 0 if zero else x.real > 0)
+        right = np.isreal(x) & np.isfinite(x) & (np.real(x) >= 0 if zero else np.real(x) > 0)
         if not np.all(right):
             kind = "not negative" if zero else "positive"
             raise ValueError(

@@ -139,9 +139,9 @@ class Euler(AbstractConservationLaw):
         self, left: Float[Array, "..."], right: Float[Array, "..."], low: Array, high: Array, axis: int
     ) -> Float[Array, "..."]:
         """Returns the speed of the contact between both sounds."""
-        (density_left, *left, pressure_left), (density_right, *right, pressure_right) = left, right
-        from_left = density_left * (low - left[axis])
-        from_right = density_right * (high - right[axis])
+        (density_left, *before, pressure_left), (density_right, *behind, pressure_right) = left, right
+        from_left = density_left * (low - before[axis])
+        from_right = density_right * (high - behind[axis])
         pressed = pressure_right - pressure_left + from_left * left[axis] - from_right * right[axis]
         return pressed / (from_left - from_right)
 

@@ -339,7 +339,8 @@ class NavierStokes3D(AbstractSemilinear):
         r"""Returns $-\nu |k|^2$."""
         del args
         dtype = jnp.result_type(self.viscosity)
-        return -self.viscosity * sum(k**2 for k in self._wavenumbers(dtype))[None]
+        squares: Any = sum(k**2 for k in self._wavenumbers(dtype))
+        return -self.viscosity * squares[None]
 
     def rest(self, t: RealScalarLike, modes: Complex[Array, "3 kx ky kz"], args: Args) -> Complex[Array, "3 kx ky kz"]:
         r"""Returns the coefficients of $P(-\nabla \cdot (u \otimes u) + f)$."""
@@ -370,7 +371,8 @@ class NavierStokes3D(AbstractSemilinear):
     def divergence(self, y: Float[Array, "3 nx ny nz"]) -> Float[Array, "nx ny nz"]:
         """Returns the divergence of a velocity."""
         ks = self._odd_wavenumbers(y.dtype)
-        return self.inverse(sum(fourier.times_i(k, part) for k, part in zip(ks, self.transform(y))))
+        found: Any = sum(fourier.times_i(k, part) for k, part in zip(ks, self.transform(y)))
+        return self.inverse(found)
 
     def vorticity(self, y: Float[Array, "3 nx ny nz"]) -> Float[Array, "3 nx ny nz"]:
         r"""Returns $\nabla \times u$."""
@@ -472,7 +474,8 @@ class NavierStokes3D(AbstractSemilinear):
         square = sum(k**2 for k in ks)
         none = square == 0
         inverse = jnp.where(none, jnp.zeros_like(square), 1 / jnp.where(none, jnp.ones_like(square), square))
-        along = _times(inverse, sum(_times(k, part) for k, part in zip(ks, modes)))
+        product: Any = sum(_times(k, part) for k, part in zip(ks, modes))
+        along = _times(inverse, product)
         return jnp.stack([part - _times(k, along) for k, part in zip(ks, modes)])
 
 

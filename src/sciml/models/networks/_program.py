@@ -77,8 +77,8 @@ class FormulaProgram:
         start, groups = self.size, []
         for shape, rows in found.items():
             slots = np.array([r[1] for r in rows], np.int64).T.reshape(-1, len(rows))
-            numbers = np.array([r[2] for r in rows], float).T.reshape(-1, len(rows))
-            groups.append(_Group(shape, slots, numbers))
+            constants = np.array([r[2] for r in rows], float).T.reshape(-1, len(rows))
+            groups.append(_Group(shape, slots, constants))
             for name, _, _ in rows:
                 self.places[name] = start
                 start += 1

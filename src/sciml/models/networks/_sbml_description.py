@@ -32,7 +32,7 @@ def read_document(source: str | os.PathLike) -> Any:
     from sbmlode.io import read_document as read
 
     try:
-        doc = read(source)
+        doc = read(pathlib.Path(source) if isinstance(source, os.PathLike) else source)
     except ValueError as error:
         raise ValueError(_first_error(source) or str(error)) from error
     if doc.getModel() is None:

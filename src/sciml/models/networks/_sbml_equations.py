@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -118,7 +118,7 @@ def _times(model: SBMLDescription, start: _Start) -> tuple:
         found[f"time {len(found)}"] = ("+", time, 0.0) if isinstance(time, str) else time
         return f"time {len(found) - 1}"
 
-    def time_of(condition: tuple) -> str | None:
+    def time_of(condition: Any) -> str | None:
         return noted(time_at_zero(("-", *condition[1:]))) if condition[0] in _ORDERS else None
 
     def jumps_of(formula: Formula) -> list[str]:

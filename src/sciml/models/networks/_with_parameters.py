@@ -25,7 +25,8 @@ def with_parameters(model: _Model, values: Mapping[str, Any], computed: Iterable
         ValueError: If a name is not a parameter, or a value has another shape.
         TypeError: If a value is complex.
     """
-    known, computed, states = dict(model.parameters), set(computed), set(states)
+    given: Any = model
+    known, computed, states = dict(given.parameters), set(computed), set(states)
     for name, value in values.items():
         if name in states:
             raise ValueError(f"`{name}` is part of the state, not a parameter: write `model.state({name}=...)`.")

@@ -337,6 +337,7 @@ class NeuralCDE(AbstractModel):
     def read_out(self, z: Float[Array, "*times hidden"]) -> Float[Array, "*times outputs"]:
         """Returns the readout of hidden states, also of the states of a solution."""
         (layer,) = with_dtype(self.last, z.dtype).layers
+        assert layer.bias is not None  # as `Network` makes it
         found = z @ layer.weight.T
         return found + jnp.broadcast_to(layer.bias, found.shape)
 

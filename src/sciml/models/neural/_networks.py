@@ -70,7 +70,7 @@ class Network(eqx.Module):
         check_key(key, "Network")
         if isinstance(depth, bool) or not isinstance(depth, int) or depth < 0:
             raise ValueError(f"`Network(depth=...)` must be a nonnegative number of hidden layers, but is {depth!r}.")
-        last = outputs if outputs == "scalar" else check_count(outputs, "outputs", "Network")
+        last: Any = outputs if outputs == "scalar" else check_count(outputs, "outputs", "Network")
         hidden = (check_count(width, "width", "Network"),) * depth
         before, after = (check_count(inputs, "inputs", "Network"), *hidden), (*hidden, last)
         keys = jax.random.split(key, depth + 1)
@@ -182,4 +182,5 @@ class ConvolutionalNetwork(eqx.Module):
         moves = itertools.product(range(-self.radius, self.radius + 1), repeat=self.axes)
         around = [jnp.roll(x, tuple(-j for j in move), axis=over) for move in moves]
         table = jnp.concatenate(around).reshape(layer.in_features, -1)
+        assert layer.bias is not None  # as `Network` makes it
         return (layer.weight @ table + layer.bias[:, None]).reshape(-1, *x.shape[1:])

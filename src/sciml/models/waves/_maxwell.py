@@ -142,7 +142,7 @@ class Maxwell(AbstractStaggeredWave):
     ):
         self.order = check_order(order, grid, "Maxwell")
         sides = mirrored.read_sides(grid, boundary, "Maxwell", _KINDS)
-        as_images = dict(zip(_KINDS, mirrored.KINDS))
+        as_images: dict[str, Any] = dict(zip(_KINDS, mirrored.KINDS))
         self.sides = tuple((as_images[low], as_images[high]) for low, high in sides)
         periodic = tuple(pair[0] == "periodic" for pair in sides)
         nodes = [(name, _nodes(name, grid.ndim)) for name in _coupled(polarization, grid)]

@@ -470,7 +470,8 @@ class Domain(eqx.Module):
         """Returns the domain with conditions whose values are zero, for the linear part of an operator."""
         boundary = self._halo(2).boundary
         boundary = None if boundary is None else boundary.homogeneous()
-        return Domain(self.axes, boundary=boundary, mesh=self.mesh, exchange=self.exchange)
+        exchange: Any = self.exchange
+        return Domain(self.axes, boundary=boundary, mesh=self.mesh, exchange=exchange)
 
     def map(
         self, stencil: Callable[..., PyTree], *, width: int = 1, steps_per_exchange: int = 1, accuracy: int = 2
@@ -581,7 +582,8 @@ class Domain(eqx.Module):
             raise ValueError(
                 f"`Domain`: `axes={self.axes}` must contain a mesh axis, or None, for each axis of the grid {grid!r}."
             )
-        return SplitBlocks(grid, self.axes, self.mesh)
+        mesh: Any = self.mesh
+        return SplitBlocks(grid, self.axes, mesh)
 
     # The whole field
 

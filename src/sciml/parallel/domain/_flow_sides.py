@@ -174,7 +174,7 @@ class WideSides(AbstractSides):
                 inner = jax.lax.slice_in_dim(y, depth, y.shape[at] - depth, axis=at)
                 near = law.primitive(jnp.concatenate(ends(inner, depth, at), axis=at))
                 made = self._made(law, near, axis, depth, t, args)
-                made = tuple(law.conserved(x) for x in made)
+                made = law.conserved(made[0]), law.conserved(made[1])
                 low, high = _halo.at_edges(made, ends(y, depth, at), axis, self.split.halo())
                 y = jnp.concatenate([low, inner, high], axis=at)
         return y

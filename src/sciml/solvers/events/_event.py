@@ -186,10 +186,11 @@ def lacking(events: tuple[Any, ...], direction: Array, t0: Array, y0: Y) -> Arra
     """
     found = []
     for schedule in events:
-        if isinstance(schedule, Schedule) and hasattr(schedule.update, "lacks"):
+        update: Any = schedule.update if isinstance(schedule, Schedule) else None
+        if hasattr(update, "lacks"):
             passed = direction * (jnp.asarray(schedule.times, t0.dtype) - t0) < 0
             values = jax.tree.map(lambda x, p=passed: jnp.where(p, x, jnp.zeros_like(x)), schedule.values)
-            found.append(schedule.update.lacks(y0, values))
+            found.append(update.lacks(y0, values))
     return jnp.any(jnp.stack(found)) if found else None
 
 

@@ -260,7 +260,8 @@ def steady_state(
     check_suits(model, y0, "`jax.vmap` of this")
     check_conserved(conserved, y0)
     if conserved is None and isinstance(model, AbstractModel) and hasattr(model, "conservation_laws"):
-        conserved = _Sums(jnp.asarray(model.conservation_laws(), dtype))
+        laws: Any = model
+        conserved = _Sums(jnp.asarray(laws.conservation_laws(), dtype))
     kinds = (optx.AbstractRootFinder, optx.AbstractLeastSquaresSolver, optx.AbstractMinimiser)
     if solver is not None and not isinstance(solver, kinds):
         raise TypeError(f"`solver` must be an optimistix solver such as `optimistix.Newton(...)`, but is {solver!r}.")

@@ -74,8 +74,11 @@ def _cure_of(error: Exception) -> str:
             "It closes over a value of a `jax.jit` or `jax.vmap` that has ended, for example because dense output is "
             "evaluated outside of it. Pass such values to the model as `args` or as leaves of a module."
         )
-    several = isinstance(error, AttributeError) and isinstance(error.obj, tuple | list | dict)
-    if several and hasattr(np.ndarray, error.name):
+    if (
+        isinstance(error, AttributeError)
+        and isinstance(error.obj, tuple | list | dict)
+        and hasattr(np.ndarray, str(error.name))
+    ):
         return (
             f"The model uses a {type(error.obj).__name__} as if it were an array. Combine the parts of the state with "
             "`jnp.stack([...])`."

@@ -43,9 +43,10 @@ def check_suits(model: Any, y0: Y, many: str = "`jax.vmap` of the solve") -> Non
             raise TypeError(
                 f"`y0` must be a pair `(q, v)` of position and velocity for `{name}`, but is {structure_words(y0)}."
             )
-        axes = getattr(_declared(type(model), "acceleration", "q"), "dim_str", None)
-        for x in y0 if axes is not None else ():
-            _check_axes(x, axes, name, y0, many)
+        axes: Any = getattr(_declared(type(model), "acceleration", "q"), "dim_str", None)
+        if axes is not None:
+            for x in y0:
+                _check_axes(x, axes, name, y0, many)
         return
     for method, argument in _STATES.items():
         declared = _declared(type(model), method, argument)

@@ -131,7 +131,8 @@ def as_limiter(limiter: Any) -> Callable[[Array, Array], Array]:
         raise TypeError(
             f"`limiter` must be a function of two differences or a name such as 'van_leer', but got {limiter!r}."
         )
-    return limiter
+    function: Any = limiter
+    return function
 
 
 class Constant(AbstractReconstruction):

@@ -210,7 +210,8 @@ class NoSlipWall(AbstractSide):
         """Returns the layers such that the means with their mirror images are what the wall has."""
         velocity = temperature = None
         if self.velocity is not None:
-            shape, ndim = jnp.shape(self.velocity), law.volumes.grid.ndim
+            wall: Any = self.velocity
+            shape, ndim = jnp.shape(wall), law.volumes.grid.ndim
             if shape[:1] != (ndim,):
                 raise ValueError(
                     f"`NoSlipWall(velocity=...)` must have one value for each of the {ndim} axes of the grid in its "
@@ -224,7 +225,8 @@ class NoSlipWall(AbstractSide):
                 )
             velocity = _along_side(self.velocity, "NoSlipWall(velocity=...)", 1, layers, at)
         if self.temperature is not None:
-            shape = jnp.shape(self.temperature)
+            heat: Any = self.temperature
+            shape = jnp.shape(heat)
             if shape[:1] not in ((), (1,)):
                 raise ValueError(
                     f"`NoSlipWall(temperature=...)` must be a number or of shape `(1, *side)`, but has shape {shape}."

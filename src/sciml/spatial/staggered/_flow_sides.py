@@ -23,7 +23,8 @@ def components(name: str) -> Any:
                 f"`{name}` must have one value for each axis of the grid, each a number, an array along the side or a "
                 f"function `(t, args)`, such as `(1.0, 0.0)`, but is {value!r}."
             )
-        return tuple(side_value(name)(one) for one in value)
+        components: Any = value
+        return tuple(side_value(name)(one) for one in components)
 
     return convert
 

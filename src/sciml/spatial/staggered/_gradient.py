@@ -178,7 +178,8 @@ class StaggeredDivergence(eqx.Module):
         if len(fluxes) != ndim:
             raise ValueError(f"`fluxes` must be {ndim} arrays, one for the faces across each axis, not {len(fluxes)}.")
         if not alike(self.boundary):
-            return sum(self._gathered(flux, axis) for axis, flux in enumerate(fluxes))
+            total: Any = sum(self._gathered(flux, axis) for axis, flux in enumerate(fluxes))
+            return total
         total = None
         for axis, h in enumerate(self.grid.spacing):
             boundary, width = self._faces(axis), self.order // 2

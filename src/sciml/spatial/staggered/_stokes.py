@@ -83,7 +83,8 @@ def _conjugate_gradients(velocity: StaggeredVelocity, viscosity: Array, shift: A
     closed = _closed(velocity)
 
     def inner(a: Velocity, b: Velocity) -> Array:
-        return velocity.sum(sum(jnp.sum(w * x * y) for w, x, y in zip(volumes, a, b)))
+        product: Any = sum(jnp.sum(w * x * y) for w, x, y in zip(volumes, a, b))
+        return velocity.sum(product)
 
     # the residual that rounding leaves is the precision times the norm of the operator
     eps, curvature = float(jnp.finfo(dtype).eps), sum(h**-2 for h in velocity.grid.spacing)
@@ -120,7 +121,7 @@ def _closed(velocity: StaggeredVelocity) -> list[Laplacian]:
 
 def _roots_of_volumes(velocity: StaggeredVelocity, dtype: Any) -> list[Array]:
     """The roots of the volumes of the unknown faces, relative to a cell."""
-    grid = velocity.grid if velocity.blocks is None else velocity.blocks.grid
+    grid: Any = velocity.grid if velocity.blocks is None else velocity.blocks.grid
     pressure, found = velocity.pressure, []
     periodic = pressure.periodic if velocity.blocks is None else pressure.whole.periodic
     for i in range(grid.ndim):

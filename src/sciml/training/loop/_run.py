@@ -214,7 +214,7 @@ class Host:
         history = self._history
         judged, since = state.judged, history.last_checked
         value = self._validator(judged)
-        kept = copied(judged) if self._plan.callbacks or value < best.value else None
+        kept: Any = copied(judged) if self._plan.callbacks or value < best.value else None
         if self._validator.validates:
             best = best.updated(value, history.steps, kept)
         loss, metrics = history.mean_since(since)

@@ -12,7 +12,7 @@ from ._explicit import AbstractExplicitSolver, tableau
 
 @functools.cache
 def _coefficients() -> dict[str, Any]:
-    return json.loads(importlib.resources.files(__package__).joinpath("verner.json").read_text())
+    return json.loads(importlib.resources.files(__package__ or "").joinpath("verner.json").read_text())
 
 
 def _tableau(name: str) -> diffrax.ButcherTableau:

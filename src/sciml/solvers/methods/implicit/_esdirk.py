@@ -101,7 +101,8 @@ def tableau_of(solver: diffrax.AbstractSolver) -> SinglyImplicit | None:
     if stages < 3 or not np.array_equal(matrix[-1], tableau.b_sol):
         return None
     key = tuple(map(tuple, matrix.tolist())), tuple(np.asarray(tableau.b_error, np.float64).tolist())
-    return _singly_implicit(*key, int(solver.order(None)))
+    order: Any = solver.order(None)
+    return _singly_implicit(*key, int(order))
 
 
 def takes_own_iteration(solver: diffrax.AbstractSolver) -> bool:
@@ -147,7 +148,7 @@ def _continuous(matrix: np.ndarray, nodes: np.ndarray, free: np.ndarray) -> tupl
     They are the smallest that satisfy the conditions of the highest order that there is, for all $\theta$, end at the
     step with the slope there, and contain nothing of a very large $z_1$.
     """
-    last = np.eye(len(nodes))[-1]
+    last, order, found = np.eye(len(nodes))[-1], 0, np.zeros(0)
     for order in range(4, 0, -1):
         conditions = [*(nodes**k for k in range(order)), free]
         if order == 4:
@@ -173,6 +174,7 @@ def _guess(before: np.ndarray, node: float) -> tuple[float, ...]:
     same = np.flatnonzero(np.abs(before - node) < _EXACT)
     if same.size:
         return tuple(np.eye(len(before))[same[-1]].tolist())
+    weights = np.zeros(len(before))
     for degree in range(min(len(before) - 1, 3), 0, -1):
         powers = np.arange(degree + 1.0)
         weights = np.linalg.lstsq(before[None] ** powers[:, None], node**powers, rcond=None)[0]
@@ -419,7 +421,7 @@ class ESDIRK(AbstractStepper):
 def from_diffrax(solver: diffrax.AbstractSolver) -> ESDIRK | None:
     """Returns the method of a diffrax solver, or None if it is not such a method or has its own iteration."""
     tableau = tableau_of(solver)
-    return None if tableau is None or takes_own_iteration(solver) else ESDIRK(tableau)
+    return None if tableau is None or takes_own_iteration(solver) else ESDIRK(method=tableau)
 
 
 def _weighted(weights: Array, stages: Float[Array, "s n"]) -> Float[Array, " n"]:

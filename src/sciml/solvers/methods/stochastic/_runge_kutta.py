@@ -215,6 +215,7 @@ class SRIW1(AbstractStochasticStepper):
     def advance(self, field: BoundNoisyField, t: RealScalarLike, h: RealScalarLike, y: Y) -> tuple[Y, Y]:
         """Returns the state after a step and the estimate of its error."""
         w, area = field.increment(t, h)
+        h = jnp.asarray(h)
         root = jnp.sqrt(jnp.where(h > 0, h, jnp.ones_like(h)))
         integral = jax.tree.map(lambda w, area: w / 2 + area, w, area)  # I_10 / h
         f0, g0 = field(t, y), field.diffusion(t, y)
