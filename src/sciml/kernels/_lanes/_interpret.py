@@ -91,6 +91,7 @@ def is_value(x: Any) -> bool:
 
 def constant(x: Any) -> Value:
     """Returns an array that all members share as a value over lanes."""
+    # entries that are numbers when the model is traced are folded: a zero of a tableau then costs nothing
     if concrete(x) and not jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
         if np.size(x) <= choices().lanes.stay_unstacked_at_most:
             return unstacked_constant(x)
@@ -139,6 +140,7 @@ def evaluate(
 def _evaluate(
     jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Value], ev: _Evaluation, called: bool = False
 ) -> list[Value]:
+    # XLA would compute a value twice that is reduced and then compared with its extremum, and rounding may differ
     once = compared_with_extrema(jaxpr)
 
     def kept(atoms: Sequence[Any], values: Sequence[Value]) -> list[Value]:
@@ -154,6 +156,8 @@ def _evaluate(
 
 def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
     name = eqn.primitive.name
+    # first the equations that hold programs of their own: each is evaluated over lanes, so that its inner equations are
+    # taken apart as well, and the rules of the user's own derivatives stay around it
     if name in ("custom_jvp_call", "custom_linear_solve"):
 
         def within(jaxpr: Jaxpr, consts: Sequence[Any], values: list[Value]) -> list[Value]:
@@ -171,15 +175,18 @@ def _evaluate_equation(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]
         chosen = _evaluate_cond(eqn, inputs, ev)
         if chosen is not None:
             return chosen
+    # a short loop is written out, since a loop of XLA would need its carry as arrays, in which lanes are an axis again
     if name == "scan" and _is_short(eqn) and _all_unstacked(inputs):
         return _evaluate_scan(eqn, inputs, ev)
     if name == "scan" and ev.count is not None and not all(map(shared, inputs)):
         ev.report(name, "too large to take apart element by element")
         return _evaluate_scan_as_loop(eqn, inputs, ev)
+    # then element by element where that is small, and else the whole array with the lanes in its last axis
     if _may_unstack(eqn, inputs):
         outputs = _evaluate_unstacked(eqn, cast(list[Unstacked], inputs), ev)
         if outputs is not None:
             return [Unstacked(o, v.aval.dtype) for o, v in zip(outputs, eqn.outvars)]
+        # a primitive that JAX has renamed ends here: it is right and slow, and a test reads the mark
         ev.report(name, "no rule for it element by element")
         with fallback(name, ev.count):
             return _evaluate_stacked(eqn, inputs, ev)
@@ -221,6 +228,7 @@ def _evaluate_stacked(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
         return inputs  # lanes vary over all axes from the start
     stacked = promote([stack(v, ev.count) for v in inputs])
     arrays = as_traced((v.array for v in stacked), eqn.invars)  # a promotion before may have been left out
+    # what all members share is computed once for all of them
     if not any(v.batched for v in stacked):
         out = run_equation(eqn, arrays)
         return [_unstack_few(Stacked(o, o.ndim)) for o in out]
@@ -228,6 +236,7 @@ def _evaluate_stacked(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value]:
     out = batched_primitives.run(eqn, stacked, arrays, ev.count)
     if out is not None:
         return [_unstack_few(Stacked(o, o.ndim - 1)) for o in out]
+    # JAX's own rule moves lanes to the front where it likes; `out_axes` asks for them at the end, where the others are
     axes = tuple(-1 if v.batched else None for v in stacked)
     out = jax.vmap(lambda *a: run_equation(eqn, a), in_axes=axes, out_axes=-1, axis_size=ev.count)(*arrays)
     return [_unstack_few(Stacked(o, o.ndim - 1)) for o in out]
@@ -257,6 +266,7 @@ def _evaluate_cond(eqn, inputs: list[Value], ev: _Evaluation) -> list[Value] | N
         return _evaluate(chosen.jaxpr, chosen.consts, operands, ev)
     if np.ndim(entry) == 0:
         return None  # all members take the same branch: keep the branch
+    # members take different branches: all are computed, as under `jax.vmap`
     results = [_evaluate(b.jaxpr, b.consts, operands, ev) for b in branches]
     which = jnp.clip(entry, 0, len(branches) - 1)
     if len(branches) == 2:
@@ -439,7 +449,7 @@ def _reduce(op: Callable, value: Unstacked, axes: tuple[int, ...]) -> np.ndarray
     shape = tuple(value.shape[i] for i in kept)
     rows = value.elements.transpose(kept + list(axes)).reshape(math.prod(shape), -1)
     out = []
-    for row in rows:
+    for row in rows:  # in the order of the entries, so that a result does not depend on the number of lanes
         total = row[0]
         for entry in row[1:]:
             total = _combine(op, total, entry, value.dtype)
@@ -456,6 +466,7 @@ def _dot_general(eqn, a: Unstacked, b: Unstacked) -> Sequence[np.ndarray] | None
     free_b = [i for i in range(len(b.shape)) if i not in (*contract_b, *batch_b)]
     shape = [tuple(x.shape[i] for i in axes) for x, axes in ((a, batch_a), (a, free_a), (b, free_b), (a, contract_a))]
     batch, rows, columns, contracted = map(math.prod, shape)
+    # written out it is as many operations in the program as there are products; a larger one stays one of matrices
     if batch * rows * columns * contracted > choices().lanes.products_at_most or contracted == 0:
         return None
     left = a.elements.transpose([*batch_a, *free_a, *contract_a]).reshape(batch, rows, contracted)
