@@ -18,10 +18,10 @@ The most used functions and classes, and the packages that contain the rest.
 - `solvers`: methods.
 - `adjoints`: how derivatives are computed: `Checkpointed`, `Direct`, `Gauss` and others.
 - `runs`: long runs.
-- `stores`: where runs and sweeps keep what they make.
+- `stores`: storage for the results of runs and sweeps.
 - `parallel`: ensembles and sweeps over devices.
 - `training`: fitting, and training of networks.
-- `inference`: posteriors for samplers, and what data say.
+- `inference`: posteriors for samplers, identifiability and uncertainty.
 - `petab`: problems of parameter estimation that others wrote.
 - `verify`: exact solutions and reference problems.
 - `inspect`: what JAX made of a function.

@@ -1,4 +1,4 @@
-"""Checks of arguments while JAX traces. Each returns what it checked, converted."""
+"""Checks of arguments while JAX traces. Each returns the checked and converted value."""
 
 import decimal
 import inspect
@@ -115,7 +115,7 @@ def check_step(dt: Any, forwards: bool | None, dtype: Any, name: str = "dt") -> 
 
 
 def no_instance(value: Any) -> str:
-    """Returns what a value is that should be an instance of something else, as refusals end."""
+    """Returns the end of an error message for a value that should be an instance of something else."""
     return f"{value.__name__} is a class: make an instance" if isinstance(value, type) else f"is {value!r}"
 
 
@@ -146,7 +146,7 @@ def check_function(value: Any, name: str, of: str) -> Any:
     Args:
         value: The function.
         name: The argument's name.
-        of: Of what it is a function, as the message says.
+        of: The argument of the function, for the message.
 
     Raises:
         TypeError: If it is not a function or cannot be hashed.
@@ -163,12 +163,12 @@ def check_function(value: Any, name: str, of: str) -> Any:
 def check_function_of_state(value: Any, name: str, of: str) -> Any:
     """Checks a function of the state that programs are compiled for, and returns it with a hash.
 
-    A method of a model, such as `model.energy`, has no hash of its own, and gets one from the model's numbers.
+    A method of a model, such as `model.energy`, has no hash, and gets one from the model's numbers.
 
     Args:
         value: The function.
         name: The argument's name.
-        of: Of what it is a function, as the message says.
+        of: The argument of the function, for the message.
 
     Raises:
         TypeError: If it is not a function of one argument, or cannot be hashed because it holds traced values.
@@ -223,8 +223,8 @@ def check_tolerance(value: Any, name: str, y0: PyTree[Array], dtype: Any) -> PyT
     """Returns a tolerance as arrays: one that serves all leaves of the state, or one for each.
 
     Raises:
-        ValueError: If it is known and negative or not finite, or below what the dtype can resolve, or
-            of a structure or shape that does not fit the state.
+        ValueError: If it is known and negative or not finite, or below the resolution of the dtype, or does not fit the
+            structure or shape of the state.
         TypeError: If it contains values that are not numbers.
     """
     leaves = jax.tree.leaves(value)

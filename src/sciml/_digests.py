@@ -1,4 +1,4 @@
-"""Digests of values: of arrays by their bytes, of functions by their code, of objects by what they hold."""
+"""Digests of values: arrays by their bytes, functions by their code, objects by their contents."""
 
 import dataclasses
 import enum
@@ -61,7 +61,7 @@ def digest_of_array(x: np.ndarray | np.generic | jax.Array) -> str:
 
 
 class Hasher:
-    """Digests of the values within one part. `path` says where in it, for errors.
+    """Digests of the values within one part. `path` is the position in it, for errors.
 
     Attributes:
         name: The name of the value in errors.

@@ -1,4 +1,4 @@
-"""Names that packages had before: an `AttributeError` for one of them says how it is written now."""
+"""Former names of packages: an `AttributeError` for one of them gives the current name."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

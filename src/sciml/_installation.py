@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Mapping
 
 DISTRIBUTION = "sciml-jax"
-"""The name that pip knows; the name `sciml` belongs to another project, whose package is imported as `sciml` too."""
+"""The name for pip; the name `sciml` belongs to another project, whose package is also imported as `sciml`."""
 
 
 def warn_of_namesake() -> None:

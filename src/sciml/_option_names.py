@@ -176,7 +176,7 @@ OTHER_NAMES: Mapping[str, Mapping[str, str]] = {
 
 
 def knows_other_names(function: _F) -> _F:
-    """Refuses options that a function does not have, and arguments too many, with what they are called here.
+    """Refuses unknown options and surplus arguments, with a hint to the name used here.
 
     The function keeps its signature, which is what help and type checkers show.
     """
@@ -202,7 +202,7 @@ def knows_other_names(function: _F) -> _F:
 
 
 def _refused(function: str, name: str, known: Iterable[str], other: Mapping[str, str]) -> str:
-    """Returns what to say of one unknown option."""
+    """Returns the hint for one unknown option."""
     if name in other:
         return f"`{function}` has no option `{name}`: it is {_code(other[name])}."
     near = difflib.get_close_matches(name, known, 1)

@@ -9,16 +9,16 @@ from ._announced import not_announced
 
 _COMPILING = "compiling, once for these shapes"
 _OF_TIME = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
-"""The bar where what passes is a time, whose digits say little."""
+"""The bar for a total that is a time, whose digits carry little information."""
 
 
 class Progress(NamedTuple):
-    """How far long work is: what a function given as `progress=` is called with.
+    """The progress of long work: the argument of a function given as `progress=`.
 
     Attributes:
         done: The work done so far: members of a sweep, time of a run since `t0`, steps of `iterate`, of a fit or of a
             training.
-        total: Of how much; None for a fit that runs until it converges, and where nobody knows when a loader ends.
+        total: The total amount; None for a fit that runs until it converges, or for a loader of unknown length.
         unit: The unit that is counted: "member", "time" or "step".
         seconds: The time since the call began, compilation included.
         rate: The work done per second in this call.
@@ -82,11 +82,11 @@ def reporting(
 ) -> Iterator[Report]:
     """Gives the function to call after each piece of work.
 
-    A bar says "compiling" until it is called first, since the first piece takes as long as the compiler.
+    A bar shows "compiling" until it is first called, because the first piece takes as long as the compiler.
 
     Args:
         progress: The argument of the public function.
-        total: How much there is to do; None where nobody knows.
+        total: The total amount of work; None if it is unknown.
         unit: The unit that is counted: "member", "time" or "step".
         name: The name of the work.
         done: The work done before this call; the remaining time is estimated from new work only.

@@ -21,7 +21,7 @@ def _libraries() -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=4096)
 def is_library(filename: str) -> bool:
-    """Whether a file is of one of the libraries that sciml stands on."""
+    """Whether a file belongs to one of the libraries that sciml is built on."""
     path = os.path.abspath(filename)
     return (
         path.startswith(_libraries())
@@ -32,7 +32,7 @@ def is_library(filename: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def is_internal(filename: str) -> bool:
-    """Whether a file is of sciml and no model: its lines say nothing to who has written a model."""
+    """Whether a file belongs to sciml and is not a model: its lines do not help the author of a model."""
     path = os.path.abspath(filename)
     return path.startswith(_SCIML) and not path.startswith(_MODELS)
 
@@ -49,7 +49,7 @@ class SourceLine(NamedTuple):
         filename: The file.
         line: Its number.
         function: The function that it is in.
-        internal: Whether what it calls has done this in code of sciml, as the steps of a solve.
+        internal: Whether code of sciml that it calls did this, such as the steps of a solve.
     """
 
     filename: str
@@ -69,7 +69,7 @@ class SourceLine(NamedTuple):
 
 
 def source_line(eqn: Any) -> SourceLine | None:
-    """Returns the user's line that an equation comes from; None where JAX does not know."""
+    """Returns the user's line of an equation; None if JAX does not know it."""
     traceback = eqn.source_info.traceback
     internal = False
     for frame in () if traceback is None else traceback.frames:  # the innermost first

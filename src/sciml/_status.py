@@ -147,7 +147,7 @@ _MESSAGES = {
 
 
 def has_failed(status: Int[ArrayLike, "..."]) -> Any:
-    """Returns which codes say that something went wrong: a solve that an event has ended is a good one."""
+    """Returns the codes that are failures: a solve that an event has ended is a success."""
     return (status != int(Status.successful)) & (status != int(Status.event))
 
 

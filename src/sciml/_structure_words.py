@@ -23,7 +23,7 @@ class _Node(NamedTuple):
 
 
 def structure_words(tree: Any, is_leaf: IsLeaf = None) -> str:
-    """Returns what a PyTree is made of, such as `{'x': float64[3], 'v': float64[3]}`.
+    """Returns a description of a PyTree, such as `{'x': float64[3], 'v': float64[3]}`.
 
     Args:
         tree: Any PyTree, of arrays or of what has their shape and dtype.
@@ -33,7 +33,7 @@ def structure_words(tree: Any, is_leaf: IsLeaf = None) -> str:
 
 
 def first_difference(wanted: Any, got: Any, is_leaf: IsLeaf = None, arrays: bool = False) -> str:
-    """Returns a sentence, after a space, that says where two PyTrees first differ; nothing where that is the top.
+    """Returns a sentence, after a space, about the first difference of two PyTrees; empty if that is the top.
 
     Args:
         wanted: The PyTree that would be right.
@@ -91,7 +91,7 @@ def _leaf_words(leaf: Any) -> str:
 
 
 def _difference(wanted: Any, got: Any, is_leaf: IsLeaf, arrays: bool, path: str) -> tuple[str, str] | None:
-    """Returns where two PyTrees first differ, and what is there."""
+    """Returns the position and the contents of the first difference of two PyTrees."""
     right, found = _node(wanted, is_leaf), _node(got, is_leaf)
     if right is None and found is None:
         unlike = arrays and _kind(wanted) != _kind(got)

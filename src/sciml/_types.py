@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # as in diffrax: to a type checker `Real[ArrayLike, ""]` is `
 else:
 
     def _named(name: str, kind: Any, doc: str) -> type:
-        """Returns a type that prints as its name, where an alias would print all that it stands for, line after line.
+        """Returns a type that prints as its name, because an alias would print its full definition, line after line.
 
         `kind` decides what is an instance, so type checks at run time are the checks of `kind`.
         """

@@ -1,4 +1,4 @@
-"""Models of what is conserved: the type that finite volumes and `solve` read."""
+"""Conservation laws: the type that finite volumes and `solve` read."""
 
 import abc
 from collections.abc import Callable
@@ -41,17 +41,18 @@ class Waves(NamedTuple):
 
 
 class AbstractConservationLaw(AbstractModel):
-    r"""A model of what is conserved, $\partial_t u + \sum_k \partial_k f_k(u) = s$, by finite volumes.
+    r"""A conservation law, $\partial_t u + \sum_k \partial_k f_k(u) = s$, by finite volumes.
 
-    The state $u$ has the grid's axes last, and a first axis of components where there are several. A law says its flux
-    and the speeds of its waves; `volumes`, a `sciml.spatial.FiniteVolumes`, makes a vector field of them. All methods
-    are elementwise over the grid, so that the same code serves cells and faces, any number of dimensions and members.
+    The state $u$ has the grid's axes last, and a first axis of components where there are several. A law provides its
+    flux and the speeds of its waves; `volumes`, a `sciml.spatial.FiniteVolumes`, turns them into a vector field. All
+    methods are elementwise over the grid, so that the same code serves cells and faces, any number of dimensions and
+    members.
 
     `flux`, `speeds` and all methods for faces take *primitive* variables, such as density, velocity and pressure, which
     `primitive` and `conserved` convert; by default they are the conserved ones.
 
-    `sciml.solve` takes a method that preserves strong stability for it, `sciml.solvers.SSPRK33`, whose steps follow the
-    fastest wave (`cfl=`), unless it is told otherwise.
+    By default `sciml.solve` uses a strong-stability-preserving method for it, `sciml.solvers.SSPRK33`, whose steps
+    follow the fastest wave (`cfl=`).
 
     Attributes:
         volumes: How it is discretised in space.
@@ -109,7 +110,7 @@ class AbstractConservationLaw(AbstractModel):
         return w
 
     def source(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."] | None:
-        """Returns what is added to the rates of the conserved state; None, the default, for nothing."""
+        """Returns an addition to the rates of the conserved state; None, the default, for nothing."""
         del t, y, args
 
     def positive(self, y: Float[Array, "..."]) -> tuple[Array, ...]:
@@ -129,7 +130,7 @@ class AbstractConservationLaw(AbstractModel):
         """Returns the waves between two states, for `sciml.spatial.Roe` and `sciml.spatial.Characteristic`.
 
         Raises:
-            TypeError: If the law does not say them, as by default.
+            TypeError: If the law does not define them, which is the default.
         """
         raise TypeError(self._lacks("waves", "`Roe` and `Characteristic` need; take `HLL` or `Rusanov`"))
 
@@ -139,7 +140,7 @@ class AbstractConservationLaw(AbstractModel):
         """Returns the speed of the wave between the outer two, for `sciml.spatial.HLLC`.
 
         Raises:
-            TypeError: If the law does not say it, as by default.
+            TypeError: If the law does not define it, which is the default.
         """
         raise TypeError(self._lacks("contact", "`HLLC` needs; take `HLL` or `Rusanov`"))
 
@@ -147,22 +148,22 @@ class AbstractConservationLaw(AbstractModel):
         """Returns the conserved state between an outer wave of a speed and the contact, for `sciml.spatial.HLLC`.
 
         Raises:
-            TypeError: If the law does not say it, as by default.
+            TypeError: If the law does not define it, which is the default.
         """
         raise TypeError(self._lacks("behind", "`HLLC` needs; take `HLL` or `Rusanov`"))
 
     def mirrored(self, w: Float[Array, "..."], axis: int, velocity: Array) -> Float[Array, "..."]:
-        """Returns what a mirror across an axis, which moves with a velocity, shows of a state.
+        """Returns the mirror image of a state at a mirror across an axis, which moves with a velocity.
 
         Raises:
-            TypeError: If the law does not say it, as by default.
+            TypeError: If the law does not define it, which is the default.
         """
         raise TypeError(self._lacks("mirrored", "`Reflecting` and `MovingWall` need"))
 
     def sticking(
         self, w: Float[Array, "..."], axis: int, velocity: Array | None, temperature: Array | None
     ) -> Float[Array, "..."]:
-        """Returns what a wall across an axis, to which the flow sticks, shows of a state.
+        """Returns the ghost state of a no-slip wall across an axis.
 
         By default a mirror at rest: without viscosity the flow slips.
 
@@ -178,7 +179,7 @@ class AbstractConservationLaw(AbstractModel):
     def pressing(self, w: Float[Array, "..."]) -> Float[Array, "..."] | None:
         """Returns the part of the flux along the first axis that presses in all directions alike, as a pressure does.
 
-        By it finite volumes know the force along a radius, in coordinates that have one. By default None: the law has
+        Finite volumes use it for the force along a radius, in coordinates that have one. By default None: the law has
         no such form.
         """
         del w
@@ -190,10 +191,10 @@ class AbstractConservationLaw(AbstractModel):
     def balanced(
         self, left: Float[Array, "..."], right: Float[Array, "..."], axis: int
     ) -> tuple[Array, Array, Array | None, Array | None]:
-        """Returns the states that meet at a face, and what the face adds to the flux that either side sees.
+        """Returns the states that meet at a face, and the additional flux that either side sees there.
 
-        For laws with a term that balances the flux at rest, as the slope of a bed does. By default the states as
-        they are, and None.
+        For laws with a term that balances the flux at rest, as the slope of a bed does. By default the states
+        unchanged, and None.
         """
         del axis
         return left, right, None, None
@@ -223,7 +224,7 @@ class AbstractConservationLaw(AbstractModel):
         return p.volumes.crossing_rate(p, y)
 
     def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
-        """Returns eigenvalues of the Jacobian in smooth flow, by which `sciml.solve` knows stable steps."""
+        """Returns eigenvalues of the Jacobian in smooth flow, from which `sciml.solve` derives stable steps."""
         return self.volumes.reconstruction.spectrum(self.crossing_rate(t, y, args))
 
     def spectral_radius(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
@@ -231,14 +232,14 @@ class AbstractConservationLaw(AbstractModel):
         return largest(jnp.abs(self.spectrum(t, y, args)))
 
     def with_kernel(self, y: Float[Array, "..."], request: Any) -> "AbstractConservationLaw":
-        """Returns the law with rates by a kernel, where one is taken for it; `sciml.solve` asks with its `impl`.
+        """Returns the law with rates by a kernel, if one is used for it; `sciml.solve` passes its backend.
 
         Args:
             y: A state, or its shape and dtype.
             request: The requested arguments.
 
         Raises:
-            ValueError: If a kernel was asked for that cannot run the law.
+            ValueError: If a kernel was requested that cannot run the law.
         """
         return eqx.tree_at(lambda law: law.volumes, self, self.volumes.with_kernel(self, y, request))
 

@@ -23,11 +23,11 @@ class Controlled(AbstractModel):
         field: $g$, a function `field(t, y, args)` that returns a PyTree like `y` whose leaves have one axis more, the
             last, over the channels of the path; like `y` itself if the path is a scalar.
         control: The path, an object with a method `derivative(t)` that returns an array of shape `(channels,)`, or a
-            scalar: an interpolation of diffrax, such as `diffrax.CubicInterpolation`, or one of your own.
+            scalar: an interpolation of diffrax, such as `diffrax.CubicInterpolation`, or a custom one.
 
     Raises:
         TypeError: If the field is not a function, or the path has no method `derivative`.
-        ValueError: If what the field returns has no axis for the channels.
+        ValueError: If the result of the field has no axis for the channels.
 
     Example:
         ```python

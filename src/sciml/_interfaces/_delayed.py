@@ -19,7 +19,7 @@ class AbstractDelayed(eqx.Module):
 
     $$\dot y(t) = f(t, y(t), y(t - \tau_1), \ldots, y(t - \tau_k))$$
 
-    A model of one's own has its delays, its rate and the state before the start; `Delayed` makes one from functions.
+    A custom model defines its delays, its rate and the state before the start; `Delayed` creates one from functions.
     `sciml.solve(model, y0)` solves it.
 
     Attributes:

@@ -11,7 +11,7 @@ from .._types import Args, Y
 
 
 def never_of(dtype: Any) -> float:
-    """Returns the time that stands for none: memories are finite, as states are."""
+    """Returns the time that represents none: memories are finite, like states."""
     return float(jnp.finfo(dtype).max)
 
 

@@ -19,8 +19,8 @@ class Event(eqx.Module):
     The time is sought on the solution within a step, and the step is then taken again up to it, so that it is as
     accurate as the steps are. A condition that already holds at the start of a solve does not fire, and neither does
     one that touches zero without crossing it or that the `update` of another event jumps over. A condition that is
-    exactly zero at `t1` has not passed zero: it is an event of a solve that goes on from there by `resume=`.
-    Derivatives know that the time of an event depends on what the solution depends on:
+    exactly zero at `t1` has not crossed zero: it fires in a solve that resumes from there with `resume=`. Derivatives
+    account for the dependence of the event time on the solution:
     $\mathrm{d}t^* = -\mathrm{d}g / (\mathrm{d}g/\mathrm{d}t)$.
 
     Attributes:

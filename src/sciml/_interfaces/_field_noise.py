@@ -1,4 +1,4 @@
-"""Noise of fields: what a grid of independent Brownian motions is to an equation."""
+"""Noise of fields: a grid of independent Brownian motions for an equation."""
 
 import abc
 
@@ -9,9 +9,9 @@ from jaxtyping import Array, Inexact
 class AbstractFieldNoise(eqx.Module):
     r"""Brownian motions of the points of a field, as many as there are points, independent or not.
 
-    `noise=` of a `sciml.Stochastic` takes one in place of a word: then the diffusion, an array like the state or a
+    `noise=` of a `sciml.Stochastic` accepts one instead of a word: then the diffusion, an array like the state or a
     number, multiplies the noise point by point. `sciml.spatial.WhiteNoise` and `sciml.spatial.ColouredNoise` are there.
-    A noise of one's own says how large the noise of each point is, and how to make it of independent numbers. The last
+    A custom noise defines the size of the noise at each point, and how to compute it from independent numbers. The last
     axes of the state are the axes of the field; each entry of the leading axes, such as members and components, has
     independent noise.
 

@@ -1,4 +1,4 @@
-"""`Horizon`: what is known of how far a gradient through a solution reaches; `inspect.horizon` finds it."""
+"""`Horizon`: the time over which gradients through a solution are meaningful; `inspect.horizon` computes it."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -6,10 +6,11 @@ from jaxtyping import Array, Float
 
 
 class Horizon(eqx.Module):
-    """How far a small change of the start grows, and when nothing is left of what is known.
+    """The growth of a small change of the start, and the time after which nothing of the initial information is left.
 
     Attributes:
-        time: From when on a gradient by what comes before says nothing; infinite where that does not come.
+        time: The time from which a gradient with respect to earlier values is meaningless; infinite if it is never
+            reached.
         rate: How fast changes grow, 1/time: the slope of the logarithm of `growth`. In the long run that is the largest
             exponent of Lyapunov; see `lyapunov_exponents`.
         ts: Times, from the start to the end.

@@ -19,10 +19,10 @@ class AbstractModel(eqx.Module):
     the model, `jax.vmap` over models and a sweep over parameters need no further interface. A
     plain function `f(t, y, args)` is accepted everywhere that a model is.
 
-    A class variable `stiff = True` says that stability would hold explicit methods to far shorter steps than accuracy
-    does: `sciml.solve` takes an implicit one then, unless it is given a method.
+    A class variable `stiff = True` declares that stability requires much shorter steps of explicit methods than
+    accuracy: `sciml.solve` takes an implicit one then, unless it is given a method.
 
-    A model may have two more methods, from which `sciml.solve` knows the steps that are stable for explicit methods:
+    A model may have two more methods, from which `sciml.solve` derives stable steps of explicit methods:
     `spectrum(t, y, args)` returns the eigenvalues of $\partial f / \partial y$ that limit a step, an array, real or
     complex, where others may lie between zero and these; `spectral_radius(t, y, args)` returns the largest modulus, for
     `sciml.solvers.RKC2` and `sciml.solvers.RKL2`. A third, `stencil(y)`, gives the right-hand side at one cell of a
@@ -226,8 +226,8 @@ class AbstractPartitioned(AbstractModel):
 
     $$\dot a = f(t, b) + A a, \qquad \dot b = g(t, a) + B b$$
 
-    The state is any PyTree; which of its leaves are the first half $a$ and which the second $b$ the model knows. It
-    says what drives a half, $f$ or $g$, and how far a half moves under a constant drive while the other one stays.
+    The state is any PyTree; the model defines which of its leaves are the first half $a$ and which the second $b$. It
+    defines the rate of a half, $f$ or $g$, and the move of a half under a constant rate while the other half stays.
     `sciml.solvers.Leapfrog` then takes each once a step. Terms of a half in itself, such as friction, are part of its
     move. They are solved exactly, or by the implicit midpoint rule, so that friction does not limit the step and a move
     by $-h$ undoes a move by $h$.

@@ -17,8 +17,8 @@ from ._stochastic import AbstractStochastic
 class AbstractReactions(eqx.Module):
     r"""Reactions among counted molecules, animals or people, whose parameters are their leaves.
 
-    A model of one's own says what each reaction changes, and how often it happens in a state; `Reactions` makes one
-    from an array and a function. `sciml.solve(model, counts, key=...)` takes one reaction after another.
+    A custom model defines the changes of each reaction, and its propensity in a state; `Reactions` creates one from an
+    array and a function. `sciml.solve(model, counts, key=...)` takes one reaction after another.
 
     Attributes:
         stoichiometry: $\nu$, an array of shape `(reactions, species)`: by how much each reaction changes each count.
@@ -99,8 +99,8 @@ class Reactions(AbstractReactions):
     Attributes:
         stoichiometry: $\nu$, an array of shape `(reactions, species)`: by how much each reaction changes each count.
         propensities: $a$, a function `propensities(x, args)` of the counts, of shape `(species,)`, that returns an
-            array of shape `(reactions,)`, none of it negative. It has to be zero where a reaction lacks what it
-            consumes. Counts are floating-point numbers: in float32 they are exact up to $2^{24}$.
+            array of shape `(reactions,)`, none of it negative. It must be zero if a reaction lacks its reactants.
+            Counts are floating-point numbers: in float32 they are exact up to $2^{24}$.
 
     Raises:
         TypeError: If the propensities are not a function.
@@ -164,7 +164,7 @@ class _Langevin(AbstractStochastic):
         return jnp.sum(self.reactions.changes(y.dtype) * rates[:, None], axis=0)
 
     def diffusion(self, t: RealScalarLike, y: Array, args: Args) -> Array:
-        """Returns what each reaction adds of its own noise."""
+        """Returns the contribution of each reaction to its noise."""
         del t
         rates = jnp.maximum(self.reactions.rates(y, args), 0)
         # the root has no derivative at zero

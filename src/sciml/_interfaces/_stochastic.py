@@ -18,12 +18,12 @@ INTERPRETATIONS = ("ito", "stratonovich")
 class AbstractStochastic(eqx.Module):
     r"""A stochastic differential equation, $dy = f(t, y) \, dt + g(t, y) \, dW$.
 
-    A model of one's own has a drift, a diffusion, and says by `noise` what its diffusion returns; `Stochastic` makes
+    A custom model has a drift, a diffusion, and a `noise` that sets the shape of its diffusion; `Stochastic` creates
     one from two functions. `sciml.solve(model, y0, key=...)` solves it.
 
     Attributes:
         noise: The kind of noise, which sets the shape that `diffusion` returns; see `Stochastic`.
-        interpretation: "ito", or "stratonovich" where a model says so.
+        interpretation: "ito", or "stratonovich" if the model declares it.
 
     Example:
         ```python
@@ -65,7 +65,7 @@ class AbstractStochastic(eqx.Module):
 
     @abc.abstractmethod
     def diffusion(self, t: RealScalarLike, y: Y, args: Args) -> PyTree:
-        """Returns $g(t, y)$, with the structure of `y` and the shapes that `noise` asks for."""
+        """Returns $g(t, y)$, with the structure of `y` and the shapes required by `noise`."""
 
 
 class Stochastic(AbstractStochastic):
@@ -73,7 +73,7 @@ class Stochastic(AbstractStochastic):
 
     `noise` sets the kind of $W$:
 
-    - "diagonal": $g$ is like $y$, and each element has a Brownian motion of its own.
+    - "diagonal": $g$ is like $y$, and each element has a separate Brownian motion.
     - "scalar": $g$ is like $y$, and there is one Brownian motion for all of it.
     - "general": $g$ has one axis more, the last, over any number of Brownian motions: $dy_i = \ldots + g_{ij} dW_j$.
     - "additive": $g$ does not depend on $y$, and is like it or has one axis more. Methods for additive noise are more

@@ -47,7 +47,7 @@ def switch(index: Int[Array, ""], branches: Sequence[Callable[[], _T]], *, like:
 
 
 def _opened(branches: Sequence[Callable[[], _T]], axes: frozenset) -> list[tuple[list, Callable[[list], _T]]]:
-    """Returns of each branch what it closes over, and a function of that; both vary over the axes."""
+    """Returns for each branch the values it closes over, and a function of them; both vary over the axes."""
 
     def one(branch: Callable[[], _T]) -> tuple[list, Callable[[list], _T]]:
         program, shape = jax.make_jaxpr(branch, return_shape=True)()

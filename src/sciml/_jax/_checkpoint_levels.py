@@ -17,7 +17,7 @@ from .._choices import choices
 
 
 class Budget(NamedTuple):
-    """How much the gradient of a loop may keep; `levels` or `segments` stand in place of `memory`.
+    """The memory limit of a loop's gradient; `levels` or `segments` may be given instead of `memory`.
 
     Attributes:
         memory: About how many bytes, summed over all members; 0 for a loop that is not recorded.

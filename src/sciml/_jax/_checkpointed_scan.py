@@ -63,7 +63,7 @@ def checkpointed_scan(
         reverse: Whether to run from the last input to the first.
 
     Returns:
-        The last carry, and what the steps returned, stacked.
+        The last carry, and the stacked results of the steps.
 
     Raises:
         ValueError: If more than one policy is given, if one is not positive, if no number of levels fits

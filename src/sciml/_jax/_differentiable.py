@@ -1,4 +1,4 @@
-"""Makes `jax.vmap` of a function with a rule of reverse mode one call over lanes, whose rule knows all members.
+"""Makes `jax.vmap` of a function with a reverse-mode rule one call over lanes, whose rule has access to all members.
 
 `batched` has no reverse mode, so that a rule has to stand around it, and sees one member: what members share then gets
 a cotangent from each of them before JAX adds these up, as many copies of a network's weights as there are members. Here

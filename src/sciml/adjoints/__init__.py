@@ -1,6 +1,6 @@
 """How a solution is differentiated: an adjoint is an argument of `solve`.
 
-- `AbstractAdjoint`: the interface, a loop run so that it can be differentiated; `AbstractLoop` is what it is given.
+- `AbstractAdjoint`: the interface, a loop run so that it can be differentiated; `AbstractLoop` is the type of the loop.
 - `Checkpointed`: reverse mode by running the accepted steps again.
 - `Direct`: plain loops, open to forward mode.
 - `Forward`: sensitivities alongside the solve, for few parameters.

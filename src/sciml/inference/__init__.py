@@ -1,13 +1,14 @@
-"""Inference: what data say about parameters, as probabilities.
+"""Inference: parameters from data, as probabilities.
 
 - `log_density`: a posterior as a function of free variables, for any sampler; returns a `LogDensity`.
 - `Normal`, `LogNormal`, `HalfNormal`, `StudentT`, `Uniform`, `Gamma`, `Beta`: priors, and distributions of data;
   `PoissonCounts`, `NegativeBinomial`: of counts; `Improper`: no preference; `Custom`: any function, and distributions
   of other libraries.
 - `hierarchical`: a population of subjects with random effects.
-- `nuts`: BlackJAX's sampler, over lanes and devices. `Draws`: what it returns, for ArviZ.
+- `nuts`: BlackJAX's sampler, over lanes and devices. `Draws`: its result, for ArviZ.
 - `profile_likelihood`: intervals by fitting all other parameters again. `identifiability`: what data do not determine.
-- `information_criteria`, `residual_diagnostics`: is a model worth its parameters, and is what it leaves over noise.
+- `information_criteria`, `residual_diagnostics`: whether a model justifies its number of parameters, and whether its
+  residuals are noise.
 - `sobol_indices`: which parameters a result's variance comes from. `morris_effects`: on which it depends at all.
 """
 

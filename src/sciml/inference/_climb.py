@@ -1,4 +1,4 @@
-"""The maximum of a log density over a vector: optimistix's BFGS, then Newton's steps, which also say how far it is."""
+"""The maximum of a log density over a vector: optimistix's BFGS, then Newton's steps, which estimate the distance."""
 
 from collections.abc import Callable
 from typing import NamedTuple

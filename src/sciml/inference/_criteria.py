@@ -1,4 +1,4 @@
-"""Information criteria: what a fit costs in parameters."""
+"""Information criteria, which penalise the number of parameters."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""`residual_diagnostics`: whether what a fit leaves over looks like noise."""
+"""`residual_diagnostics`: whether the residuals of a fit look like noise."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ class ResidualDiagnostics(eqx.Module):
     normal_p: float = eqx.field(static=True)
 
     def summary(self) -> str:
-        """Returns what was found in words, with what is improbable of noise."""
+        """Returns the findings in words, including features that are improbable for noise."""
         n = len(self.residuals)
         rows = [
             f"{n} residuals of mean {self.mean:.3g} and standard deviation {self.deviation:.3g}",

@@ -1,4 +1,4 @@
-"""`hierarchical`: a population of subjects, each with random effects of its own."""
+"""`hierarchical`: a population of subjects, each with its random effects."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -87,7 +87,7 @@ def peak_of(
     start: Float[Array, " q"],
     curvature: Callable[[Array], Array] | None = None,
 ) -> tuple[Float[Array, " q"], Bool[Array, ""]]:
-    r"""Returns the maximum of a function, differentiable by what the function closes over, and whether it is one.
+    r"""Returns the maximum of a function, differentiable by the values that it closes over, and whether it is one.
 
     The search takes Newton's steps $B^{-1} g$ with the gradient $g$, damped where they fall, until they are as small as
     rounding. At the maximum $g(z^*, \theta) = 0$, so that $dz^* = -H^{-1}\, \partial_\theta g \, d\theta$ with the
@@ -575,8 +575,8 @@ def hierarchical(
 
     Raises:
         ValueError: If leading axes differ, `method` is unknown, or as `log_density`.
-        TypeError: If `effects` or `observe` return no distributions, or ones that `method` does not know, or as
-            `log_density`.
+        TypeError: If `effects` or `observe` do not return distributions, or return ones that `method` does not support,
+            or as `log_density`.
 
     Source:
         J. C. Pinheiro and D. M. Bates, Approximations to the log-likelihood function in the nonlinear mixed-effects

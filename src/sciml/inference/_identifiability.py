@@ -53,7 +53,7 @@ class Identifiability(eqx.Module):
     alternative_models: tuple[PyTree, ...]
 
     def summary(self) -> str:
-        """Returns what was found, a line for each direction that is badly determined."""
+        """Returns the findings, a line for each direction that is badly determined."""
         lines = [f"the data determine {self.rank} of {len(self.names)} directions"]
         lines += [f"not at all: {words}" for words in self.undetermined]
         lines += [f"badly: {words}" for words in self.sloppy]
@@ -80,12 +80,12 @@ def identifiability(
 ) -> Identifiability:
     r"""Says which combinations of parameters data determine, at a model that fits them or that one plans to measure.
 
-    The Fisher information $J^T J / \sigma^2$ with the Jacobian $J$ of the residuals, by forward tangents where there
-    are fewer parameters than residuals, tells directions along which nothing changes (its rank is less than the number
-    of parameters) from those that are merely wide. This is about the neighbourhood of the model. Parameters may also
-    change places, as the rates of absorption and elimination of a drug may: with `starts` the fit is repeated, as
-    lanes, from where each two parameters have changed places, and from others drawn at random, and what fits as well is
-    told.
+    The Fisher information $J^T J / \sigma^2$ with the Jacobian $J$ of the residuals, by forward tangents if there are
+    fewer parameters than residuals, distinguishes directions along which nothing changes (its rank is less than the
+    number of parameters) from directions that are merely wide. This is about the neighbourhood of the model. Two
+    parameters may also be exchangeable, such as the rates of absorption and elimination of a drug: with `starts` the
+    fit is repeated, as lanes, from points at which two parameters are exchanged, and from random points, and equally
+    good fits are reported.
 
     Args:
         model: The model, as in `sciml.fit`: `fit.model` or a guess.

@@ -69,8 +69,8 @@ class LaplaceApproximation(eqx.Module):
     Attributes:
         density: The approximated density.
         mode: The position of the maximum.
-        covariance: The inverse of minus the Hessian there, by the free variables, shape `(p, p)`; infinite in rows and
-            columns of what is not determined.
+        covariance: The inverse of minus the Hessian there, in the free variables, shape `(p, p)`; infinite in rows and
+            columns of undetermined parameters.
         standard_errors: Standard deviations in the parameters' own units, to first order, in the structure of the model
             with None at leaves that are not sampled.
         log_evidence: The logarithm of $\int p(d \mid x) p(x) dx$ that it gives, $\log p + \frac{p}{2} \log 2 \pi +
@@ -159,7 +159,7 @@ class LaplaceApproximation(eqx.Module):
         return jax.vmap(self.density.unravel)(self.density.ravel(self.mode)[None] + noise @ factor.T)
 
     def log_prob(self, position: PyTree) -> Float[Array, ""]:
-        """Returns the logarithm of its own density at a position."""
+        """Returns the logarithm of the density of the approximation at a position."""
         factor = self.factor
         away = self.density.ravel(position) - self.density.ravel(self.mode)
         scaled = jnp.linalg.solve(factor, away)

@@ -251,7 +251,7 @@ class LogDensity(eqx.Module):
         return jtu.tree_unflatten(treedef, [x.astype(d) for x, d in zip(found, self._selection.dtypes, strict=True)])
 
     def slope(self, z: Float[Array, " p"]) -> Float[Array, " p"]:
-        """Returns $dx / dz$ at such a vector: what a small change of each free variable is in the parameter's unit."""
+        """Returns $dx / dz$ at such a vector: the effect of a small change of each free variable on its parameter."""
         return self._selection.slope(z)
 
     def log_jacobian(self, position: PyTree) -> Float[Array, ""]:
@@ -350,8 +350,8 @@ class LogDensity(eqx.Module):
     ) -> Maximum:
         """Returns the model at which likelihood times prior is largest, in the parameters' own units.
 
-        With `Improper` priors it is the one of maximum likelihood, else the one of maximum a posteriori. The optimiser
-        is optimistix's BFGS, in free variables.
+        With `Improper` priors it is the maximum likelihood estimate, otherwise the maximum a posteriori estimate. The
+        optimiser is optimistix's BFGS, in free variables.
 
         Args:
             start: A model to start from; the one that was given by default.
@@ -439,11 +439,11 @@ def log_density(
 ) -> LogDensity:
     r"""Makes a model, its priors and data the logarithm of a posterior's density, as a function of free variables.
 
-    Samplers and optimisers move freely in these: what is positive is sampled as its logarithm, what lies between bounds
-    as its logit, by the transforms of `sciml.fit`, and the logarithm of the Jacobian is part of the density. The result
-    is a PyTree and a pure function: `jax.jit`, `jax.grad`, `jax.hessian` and `jax.vmap` work. If a solve in `observe`
-    only supports forward mode, as with `adjoint=sciml.adjoints.Direct()`, which suits few parameters, its gradient is
-    computed in forward mode, and `jax.grad` works as well.
+    Samplers and optimisers move freely in these: positive parameters are sampled as logarithms, bounded ones as logits,
+    by the transforms of `sciml.fit`, and the logarithm of the Jacobian is part of the density. The result is a PyTree
+    and a pure function: `jax.jit`, `jax.grad`, `jax.hessian` and `jax.vmap` work. If a solve in `observe` only supports
+    forward mode, as with `adjoint=sciml.adjoints.Direct()`, which suits few parameters, its gradient is computed in
+    forward mode, and `jax.grad` works as well.
 
     Args:
         model: The model, any PyTree: an `eqx.Module`, or a dictionary of one and of initial states and noise.
@@ -451,7 +451,7 @@ def log_density(
             `inference.Normal(trajectory, model["sigma"])` or `inference.PoissonCounts(expected)`, or a PyTree of
             distributions with the structure of `data`. If a solve may fail, pass it `throw=False`: the density is zero
             there.
-        data: The observations: an array, or a PyTree of arrays. NaN stands for what was not observed.
+        data: The observations: an array, or a PyTree of arrays. NaN marks missing observations.
         priors: Tuples `(selector, prior)`. The selector picks leaves of the model, as in `eqx.tree_at`; these are
             sampled, and all others stay. The prior is a distribution, or a function of the model that returns one:
             `lambda model: inference.Normal(model["typical"], model["spread"])`; `LogDensity.initial` draws in the

@@ -107,9 +107,9 @@ def nuts(
         chains: The number of chains.
         draws: How many draws of each chain are kept.
         warmup: How many steps before that adapt the step size and the masses, and are dropped.
-        start: Positions to start from, with a leading axis of length `chains`; draws from the prior by default. Or
-            what `density.laplace()` returns: chains start at draws of it, and the warm-up, which knows scales and
-            correlations from the beginning, takes a fraction of the time.
+        start: Positions to start from, with a leading axis of length `chains`; draws from the prior by default. Or the
+            result of `density.laplace()`: chains start at its draws, and the warm-up, which has scales and correlations
+            from the beginning, takes a fraction of the time.
         target: The rate of acceptance that the step size is adapted to; more means smaller steps.
         max_doublings: The most doublings of a trajectory.
         mesh: The devices, from `sciml.parallel.mesh`; all of them by default.

@@ -40,7 +40,7 @@ class ProfileLikelihood(eqx.Module):
         deviances: $2 (\log L_{\max} - \log L)$ there, with all other parameters fitted again.
         best: The values of the maximum, shape `(k,)`.
         intervals: Lower and upper ends, where the deviance has risen to `threshold`, shape `(k, 2)`; the end of the
-            parameter's range, infinity say, on a side where it never does.
+            parameter's range, such as infinity, on a side where it never does.
         threshold: The quantile of $\chi^2$ with one degree of freedom at `level`.
         level: The level of confidence.
         open_ended: Names of parameters that the data do not bound on some side.
@@ -192,7 +192,7 @@ def _chosen(density: Any, where: Callable | None) -> list[int]:
 
 
 def _lane(hessian: np.ndarray, k: int, step: float, scale: float, begin: float) -> _Lane:
-    """Returns what the parabola at the maximum says of one side, which begins at a value of the parameter."""
+    """Returns the prediction of the parabola at the maximum for one side, which begins at a value of the parameter."""
     p = len(hessian)
     others = [i for i in range(p) if i != k]
     information = -hessian
@@ -320,7 +320,7 @@ def _collected(
 
 
 def _nan_last(rows: np.ndarray) -> np.ndarray:
-    """Returns rows with what is not NaN first, in its order."""
+    """Returns rows with the values that are not NaN first, in their order."""
     order = np.argsort(np.isnan(rows), axis=1, kind="stable")
     return np.take_along_axis(rows, order, axis=1)
 

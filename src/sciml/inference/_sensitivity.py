@@ -139,8 +139,8 @@ def morris_effects(
 
     A walk starts at random and changes one parameter after another, in random order, by half of its range (by half of
     its probability, where a distribution is given), so that $d + 1$ evaluations give one effect of each of $d$
-    parameters. $n (d + 1)$ evaluations say which parameters matter; `sobol_indices` says how much, for more. All
-    of them are members of `sciml.parallel.ensemble`: lanes, over all devices.
+    parameters. $n (d + 1)$ evaluations show which parameters matter; `sobol_indices` shows by how much, for more
+    evaluations. All of them are members of `sciml.parallel.ensemble`: lanes, over all devices.
 
     Args:
         fn: `fn(model)`, the result: one array of real numbers.
@@ -236,7 +236,7 @@ class SobolIndices(eqx.Module):
 
     Attributes:
         names: The parameters' names, in the order of the last axis.
-        first: $S_i$, the share that parameter $i$ has by itself, shape `(*result, parameters)`.
+        first: $S_i$, the first-order share of parameter $i$, shape `(*result, parameters)`.
         total: $S_{T_i}$, the share in which it takes part, shape `(*result, parameters)`.
         variance: The variance of the result, in the result's shape.
         n_members: How many times the function was evaluated.
@@ -274,8 +274,8 @@ def sobol_indices(
         fn: `fn(model)`, the result: one array of real numbers.
         model: The model, any PyTree.
         bounds: Tuples `(selector, lower, upper)` for uniform distributions, as `bounds` of `sciml.fit`, or
-            `(selector, distribution)` with a distribution of `scipy.stats`. Each number of a leaf is a
-            parameter of its own. All other leaves stay.
+            `(selector, distribution)` with a distribution of `scipy.stats`. Each number of a leaf is a separate
+            parameter. All other leaves stay.
         n: The number of points, a power of two.
         key: A random key, which scrambles the points.
         mesh: The devices, from `sciml.parallel.mesh`; all of them by default.

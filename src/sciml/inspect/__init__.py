@@ -5,7 +5,7 @@ Every function here takes a callable and the arguments it would be called with: 
 plain, an Equinox module, or already wrapped by `jax.jit` or `eqx.filter_jit`. The function is traced, and compiled if
 necessary; only `report` and `first_nan` run it.
 
-- `report`: all of it at once, with what is wrong in words and what to do; `diff` of two reports.
+- `report`: everything at once, with faults and remedies in words; `diff` of two reports.
 - `first_nan`: where the first number that is not finite comes from, forwards or in a gradient.
 - `hlo`: the program handed to the compiler, or the one the compiler made of it.
 - `loops`: the loops of the compiled program and the operations one iteration runs.

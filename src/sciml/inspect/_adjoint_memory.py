@@ -1,15 +1,15 @@
-r"""`adjoint_memory`: what the gradient of a solve takes under each adjoint, and which to choose.
+r"""`adjoint_memory`: the memory of the gradient of a solve under each adjoint, and a recommendation.
 
 The memory that each adjoint keeps between the solve and its gradient.
 
 The memory of the gradient of a known number of steps grows with that number and is known by arithmetic: a number of
 states. Its working memory, the stages of a step and their derivatives, does not grow, and comes from the compiler: the
-gradient of a solve of few steps is compiled, and what it keeps is subtracted. So
+gradient of a solve of few steps is compiled, and the stored memory is subtracted. So
 
 $$\text{bytes}(n) = \text{kept}(n) + \text{temporaries}(n_0) - \text{kept}(n_0).$$
 
-The memory of other gradients does not depend on the number of steps: a reversible method and sensitivities keep
-no states, and records and tables have a fixed size. With `Direct` only the compiler knows what a step keeps. In these
+The memory of other gradients does not depend on the number of steps: a reversible method and sensitivities keep no
+states, and records and tables have a fixed size. With `Direct` only the compiler knows the memory of a step. In these
 cases the gradient itself is compiled, and the compiler's plan read as it is.
 """
 
@@ -45,7 +45,7 @@ _FEW = 9  # steps: three blocks of three
 
 
 class AdjointRow(NamedTuple):
-    """One adjoint and what the gradient through it takes.
+    """One adjoint and the memory of the gradient through it.
 
     Attributes:
         adjoint: To be passed to `solve`.
@@ -65,7 +65,7 @@ class AdjointRow(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The adjoint as it is written, without what it is by default."""
+        """The adjoint as it is written, without its default arguments."""
         fields = getattr(self.adjoint, "__dataclass_fields__", {})
         values = {name: (getattr(self.adjoint, name), field.default) for name, field in fields.items()}
         given = ", ".join(f"{name}={value}" for name, (value, default) in values.items() if value != default)
@@ -247,7 +247,7 @@ class AdjointMemory(NamedTuple):
         return min(exact, key=lambda row: (row.solves, row.bytes)).adjoint if exact else fitting[0].adjoint
 
     def __str__(self) -> str:
-        """One line for each adjoint: its memory, its forward passes, what it keeps, and its caveat."""
+        """One line for each adjoint: its memory, its forward passes, the stored values, and its caveat."""
         chosen = self.recommended if any(_fits(row, self.budget) for row in self.rows) else None
         lines = [(" ", "adjoint", "memory", "solves", "keeps")]
         for row in self.rows:
@@ -287,8 +287,8 @@ def adjoint_memory(
 
     The gradient is the gradient of a number with respect to the initial state and the floating-point leaves of `model`
     and `args`. Gradients are compiled, one or two for each adjoint; the time that takes does not grow with the number
-    of steps. An adjoint that refuses the solve has a row that says why. `Implicit` has none, because it only supports
-    steady states.
+    of steps. An adjoint that does not support the solve has a row with the reason. `Implicit` has none, because it only
+    supports steady states.
 
     Args:
         model: As for `solve`.

@@ -143,7 +143,7 @@ class Loop(NamedTuple):
     """One `while` of the compiled program; `lax.scan`, `fori_loop` and `while_loop` all become one.
 
     Attributes:
-        trips: Number of iterations where the compiler knows it, else None.
+        trips: Number of iterations if the compiler knows it, otherwise None.
         loop_depth: Number of loops around it.
         carry: Its carry, in HLO's notation.
         operations: For one iteration, condition included: opcode and how often it occurs. A `fusion` is one pass over
@@ -238,7 +238,7 @@ class Collective(NamedTuple):
         shape: Its result, in HLO's notation.
         loop_depth: Number of loops around it; 0 means it runs once.
         source: JAX's name for the operation it came from, such as `jit(f)/while/cond/lt`.
-        bytes: The size of what it returns on one device, each time it runs.
+        bytes: The size of its result on one device, each time it runs.
     """
 
     kind: str

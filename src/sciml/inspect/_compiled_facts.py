@@ -17,7 +17,7 @@ class CompiledFacts(NamedTuple):
         loops: Its loops.
         trips: Iterations of loops that were counted by running them, by their names in the program.
         collectives: The data exchanges between devices.
-        memory: Bytes; None where the backend does not say.
+        memory: Bytes; None if the backend does not report it.
         gathers_for_transforms: Bytes that devices gather for Fourier transforms along an axis that is split.
         uncounted: How many operations are in loops of unknown length; they count as if these ran once.
     """
@@ -65,7 +65,7 @@ class Prediction(NamedTuple):
 
 
 def compiled_facts(module: HloModule, trips: dict[str, float], memory: Memory | None) -> CompiledFacts:
-    """Returns what is in a compiled program."""
+    """Returns the contents of a compiled program."""
     kernels = tuple(kernels_of(module, trips))
     found = tuple(collectives_of(module))
     return CompiledFacts(
@@ -107,7 +107,7 @@ def working_sets(facts: CompiledFacts) -> dict[tuple[str, ...], float]:
 
 
 def predicted(facts: CompiledFacts, rates: Rates) -> Prediction | None:
-    """Returns what a call should take on this machine; None where it depends on loops of unknown length."""
+    """Returns the expected time of a call on this machine; None if it depends on loops of unknown length."""
     if facts.uncounted:
         return None
     over = working_sets(facts)

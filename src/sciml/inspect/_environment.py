@@ -16,11 +16,11 @@ from .._installation import faults_of_versions
 from .._jax._platform import default_platform
 from ._hlo_text import parse
 
-# Small programs that faults of XLA make wrong or slow, each compared with what is right.
+# Small programs that faults of XLA make wrong or slow, each compared with the correct result.
 
 
 class Canary(NamedTuple):
-    """One small program that was run, and whether it did what is right.
+    """One small program that was run, and whether its result was correct.
 
     Attributes:
         name: The operation of the program.
@@ -48,7 +48,7 @@ def _equal(fn: Callable[..., Any], *args: Any, right: np.ndarray) -> bool:
 
 
 def _shifted_update() -> bool:
-    """A fused update in place reads what it has overwritten."""
+    """A fused update in place reads values that it has overwritten."""
 
     def shift(x):
         base = jnp.asarray(x) + 1
@@ -144,7 +144,7 @@ def _lost_nan() -> bool:
 
 
 def _product(product: Callable[[jax.Array], jax.Array] = lambda x: x @ x) -> bool:
-    """GPUs and TPUs round the factors of a product of float32 matrices to 11 or 8 bits, unless told otherwise."""
+    """GPUs and TPUs round the factors of a product of float32 matrices to 11 or 8 bits by default."""
     x = np.linspace(1.0, 2.0, 64 * 64, dtype=np.float32).reshape(64, 64)
     right = x.astype(np.float64) @ x
     found = np.asarray(jax.jit(product)(x), np.float64)
@@ -152,7 +152,7 @@ def _product(product: Callable[[jax.Array], jax.Array] = lambda x: x @ x) -> boo
 
 
 def _hoisted_loop() -> bool:
-    """A loop over members becomes a function of its own, in which LLVM makes no vectors of a step with many results."""
+    """A loop over members becomes a separate function, in which LLVM does not vectorise a step with many results."""
 
     def loop(x, y):
         def body(state):
@@ -286,7 +286,7 @@ class Environment(NamedTuple):
         devices: How many devices there are of each kind, such as `{"cpu": 8}`.
         settings: Of JAX, what changes numbers or speed, such as `jax_enable_x64`.
         variables: The variables `XLA_FLAGS`, `JAX_*` and similar ones in the process's environment.
-        cache: Folder of the compilation cache; None where programs are compiled anew in each process.
+        cache: Folder of the compilation cache; None if programs are compiled again in each process.
         known: The known faults of these versions.
         canaries: The small programs that were run here.
     """
@@ -305,7 +305,7 @@ class Environment(NamedTuple):
         return not self.known and all(canary.healthy for canary in self.canaries)
 
     def __str__(self) -> str:
-        """A report; what is wrong comes last."""
+        """A report; faults come last."""
         rows = {
             "versions": ", ".join(f"{name} {number}" for name, number in self.versions.items()),
             "devices": ", ".join(f"{count} x {kind}" for kind, count in self.devices.items()),
@@ -322,8 +322,8 @@ def environment() -> Environment:
     """The environment of this process, and whether it is known or found to compute anything wrong.
 
     Runs small programs, canaries, which some versions of XLA make wrong or slow, on the default device; that takes
-    about a second. Append the printed report when you ask about a number or a time that you do not believe. A fault
-    shown by a canary only affects programs of that form, and sciml has none of them; a model of yours may.
+    about a second. Append the printed report to questions about a number or a time. A fault shown by a canary only
+    affects programs of that form, and sciml has none of them; a model of yours may.
 
     Returns:
         An `Environment`: print it, or read `healthy`, `known` and `canaries`.

@@ -1,6 +1,6 @@
 """Faults that a report finds in a function, each in words and with its cure.
 
-Every rule is a function of the report that returns what it finds; `RULES` lists them. A new one is a function more.
+Every rule is a function of the report that returns its findings; `RULES` lists them. A new one is a function more.
 """
 
 from collections.abc import Callable, Iterator
@@ -237,7 +237,7 @@ RULES: tuple[Callable[[Report], Iterator[Finding]], ...] = (
 
 
 def findings_of(report: Report) -> tuple[Finding, ...]:
-    """Returns what the rules find."""
+    """Returns the findings of the rules."""
     return tuple(finding for rule in RULES for finding in rule(report))
 
 

@@ -22,9 +22,9 @@ class NonFinite(NamedTuple):
     Attributes:
         value: "nan", "inf" or "-inf".
         backward: Whether it is only in a derivative.
-        operation: The primitive of JAX that made it, such as `log`; or what was not finite from the start.
+        operation: The primitive of JAX that made it, such as `log`; or the input that was not finite from the start.
         operands: Up to three of the numbers that it was made of, as text.
-        where: The line of the user's that the operation comes from; empty where JAX does not know.
+        where: The user's line of the operation; empty if JAX does not know it.
         step: The number of the step, from 0; in a loop that is not sciml's, the iteration; None outside of loops. In a
             backward pass it is the step that is differentiated, where the loop goes back over steps.
         loops: The iteration of every loop around it, the outermost first.
@@ -75,8 +75,8 @@ def first_nan(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> NonFinite | 
     `jax.grad(loss)` to inspect only the gradient. Loops run compiled, so that a solve of ten thousand steps takes
     seconds.
 
-    In a solve that fails, sciml writes NaN for what was not reached. There the operation is named that made the last
-    step fail, if one did.
+    In a solve that fails, sciml writes NaN for values that were not reached. There the operation is named that made the
+    last step fail, if one did.
 
     Args:
         fn: Any callable, jitted or not.

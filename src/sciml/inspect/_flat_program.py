@@ -1,4 +1,4 @@
-"""A traced program as a list of operations, with what it calls written out; loops and choices stay operations."""
+"""A traced program as a list of operations, with called programs written out; loops and choices stay operations."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -19,7 +19,7 @@ class Fixed(NamedTuple):
 
     Attributes:
         value: It.
-        literal: Whether it is written into the program, as a NaN that marks what was not reached.
+        literal: Whether it is written into the program, such as a NaN that marks values that were not reached.
     """
 
     value: Any
@@ -27,7 +27,7 @@ class Fixed(NamedTuple):
 
 
 Ref: TypeAlias = int | Fixed
-"""An operand: the number of a value, or what is part of the program."""
+"""An operand: the number of a value, or a part of the program."""
 
 
 class Op(NamedTuple):
@@ -37,7 +37,7 @@ class Op(NamedTuple):
         place: The equation, and where it is.
         inputs: Its operands.
         outputs: The numbers of its results.
-        fresh: Whether no operand is a value of the program: what is not finite in its results was written there.
+        fresh: Whether no operand is a value of the program: results that are not finite were written there.
     """
 
     place: Place

@@ -1,8 +1,8 @@
 r"""The work and data movement of the operations of a compiled program, with loops counted as often as they run.
 
-XLA's own analysis counts the body of a loop once, and so cannot say what a solve costs. Here every operation is counted
-from the text of the program, by shapes: a sum of $n$ numbers is $n$ operations, a product of matrices $2 m n k$, a
-Fourier transform $5 n \log_2 n$. A fusion moves what it reads from outside and what it returns; of a slice, and of an
+XLA's own analysis counts the body of a loop once, so it cannot determine the cost of a solve. Here every operation is
+counted from the text of the program, by shapes: a sum of $n$ numbers is $n$ operations, a product of matrices
+$2 m n k$, a Fourier transform $5 n \log_2 n$. A fusion moves its outside inputs and its results; of a slice, and of an
 update in place, only the part counts.
 """
 
@@ -92,7 +92,7 @@ def kernels_of(module: HloModule, trips: Mapping[str, float]) -> list[Kernel]:
 
     Args:
         module: The program.
-        trips: How often loops run whose number of iterations it does not say, by name.
+        trips: The number of runs of loops whose number of iterations is not in the program, by name.
     """
     return list(_kernels(module, module.entry, trips, 1.0, (), False))
 
@@ -139,7 +139,7 @@ def _kernels(
 def _inside(
     module: HloModule, i: Instruction, shapes: Mapping[str, Instruction]
 ) -> Iterator[tuple[Instruction, Mapping[str, Instruction]]]:
-    """Returns what an instruction computes: itself, or what is in a fusion."""
+    """Returns the computation of an instruction: itself, or the contents of a fusion."""
     if i.opcode != "fusion":
         yield i, shapes
         return
@@ -197,7 +197,7 @@ def _work(module: HloModule, i: Instruction, shapes: Mapping[str, Instruction]) 
 
 
 def _of_custom_call(i: Instruction, n: float, given: list[str]) -> _Work:
-    """Returns about what a library does: of matrices of size $n$ some $n^3$."""
+    """Returns the approximate work of a library: for matrices of size $n$ about $n^3$."""
     found = _TARGET.search(i.attributes)
     target = found[1] if found else ""
     if _PRODUCTS.search(target) and len(given) >= 2:

@@ -1,4 +1,4 @@
-"""`horizon`: until when a gradient through a solution says anything."""
+"""`horizon`: the time up to which a gradient through a solution is meaningful."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,7 +33,7 @@ def horizon(
     throw: bool = True,
     **options: Any,
 ) -> Horizon:
-    r"""Finds out until when a gradient through a solution says anything.
+    r"""Estimates the time up to which a gradient through a solution is meaningful.
 
     The derivative of a state with respect to the start belongs to one solution. It is useful if neighbouring solutions
     stay near. If they separate as fast as $e^{\lambda t}$, it grows as fast, and its direction becomes random: an error
@@ -107,7 +107,7 @@ def _grown(model: Any, y0: Y, args: Args, t0: Array, t1: Array, numbers: tuple, 
     growth, elapsed = jnp.exp(logs), jnp.abs(ts - t0)
     away = elapsed - jnp.mean(elapsed)
     rate = jnp.sum(away * (logs - jnp.mean(logs))) / jnp.sum(away**2)
-    # the size of a difference between two states of the solution that know nothing of each other
+    # the size of a difference between two unrelated states of the solution
     spread = jnp.sqrt(2 * jnp.sum(jnp.mean((ys - jnp.mean(ys, 0, keepdims=True)) ** 2, axis=0)))
     scale = jnp.sqrt(jnp.mean(jnp.sum(ys**2, axis=1)))
     lost = error * scale * growth >= spread

@@ -29,7 +29,7 @@ _WIDEST = 48
 
 
 class Jacobian(NamedTuple):
-    r"""The Jacobian of a vector field, $\partial f / \partial y$, as far as its program says.
+    r"""The Jacobian of a vector field, $\partial f / \partial y$, as read from its program.
 
     Attributes:
         pattern: The possible entries, a sparse matrix of booleans of shape `(n, n)`; rows and columns are the elements
@@ -63,16 +63,16 @@ class Jacobian(NamedTuple):
 def jacobian(model: Callable, y: Y, *, t: RealScalarLike = 0.0, args: Args = None, solver: Any = None) -> Jacobian:
     """Returns the pattern of a model's Jacobian, and how implicit methods solve systems with it.
 
-    The pattern is read from the program that JAX traces, so it holds for every state, time and parameter. It may name
-    an entry that is always zero: what the program computes from an element counts, and a matrix product by a parameter
-    uses all elements, whereas a NumPy array that the model holds counts with its zeros.
+    The pattern is read from the program that JAX traces, so it holds for every state, time and parameter. It may
+    include an entry that is always zero: every element that the program reads counts, and a matrix product by a
+    parameter reads all elements, whereas a NumPy array that the model holds counts with its zeros.
 
     Args:
         model: `f(t, y, args) -> dy/dt`.
         y: A state, for its structure, shapes and dtypes.
         t: A time.
         args: The third argument of the model.
-        solver: A method whose `linear_solver` and `preconditioner` are to be told of, or None.
+        solver: A method whose `linear_solver` and `preconditioner` are reported, or None.
 
     Returns:
         A `Jacobian`; print it for a picture.

@@ -24,8 +24,8 @@ def _is_dynamic(leaf: Any) -> bool:
 def lower(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> jax.stages.Lowered:
     """Trace and lower `fn(*args, **kwargs)`.
 
-    A jitted function is lowered as it stands, so that its donated, static and sharded arguments count. Any other
-    callable is traced with the array leaves of itself and its arguments as inputs and everything else static.
+    A jitted function is lowered unchanged, so that its donated, static and sharded arguments count. Any other callable
+    is traced with the array leaves of itself and its arguments as inputs and everything else static.
     """
     if not callable(fn):
         raise TypeError(f"fn must be callable, got {type(fn).__name__}: {fn!r}.")
@@ -59,8 +59,8 @@ def hlo(fn: Callable[..., Any], *args: Any, stage: str = "optimized", **kwargs: 
     Args:
         fn: Any callable, jitted or not.
         *args: Its positional arguments; array leaves may be `jax.ShapeDtypeStruct`.
-        stage: `"stablehlo"` is what JAX hands to the compiler; `"optimized"` is what the compiler made of it for
-            the default device: after fusion, partitioning and scheduling.
+        stage: `"stablehlo"` is the input of the compiler; `"optimized"` is its result for the default device: after
+            fusion, partitioning and scheduling.
         **kwargs: Its keyword arguments.
 
     Returns:

@@ -73,9 +73,9 @@ def lyapunov_exponents(
     r"""Computes the exponents of Lyapunov, $\lambda = \lim_{t \to \infty} \frac{1}{t} \log \|\delta y(t)\|$.
 
     Small changes of the state, derivatives in forward mode, are carried along a solution, and made orthogonal again and
-    again: by how much they shrink in that is by how much they grew. A positive exponent is chaos: what is known of the
-    start is lost in a time of $1 / \lambda_1$ for each factor of $e$, and a gradient over a longer time says nothing;
-    see `horizon`. Under `jax.vmap` starts or parameters run side by side.
+    again: by how much they shrink in that is by how much they grew. A positive exponent means chaos: information about
+    the start is lost in a time of $1 / \lambda_1$ for each factor of $e$, and a gradient over a longer time is
+    meaningless; see `horizon`. Under `jax.vmap` starts or parameters run side by side.
 
     Args:
         model: `f(t, y, args) -> dy/dt`, as for `sciml.solve`.

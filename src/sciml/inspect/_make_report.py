@@ -1,4 +1,4 @@
-"""`report`: all that can be said of a function at once, with what is wrong in words."""
+"""`report`: everything that can be determined about a function at once, with faults in words."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,12 +39,12 @@ _MANY = 20_000  # equations: so many one by one from Python take too long
 
 
 def report(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
-    r"""Says what a function is made of, what it costs, and what is wrong with it; prints that, and returns it.
+    r"""Reports the contents, the cost and the faults of a function; prints the report, and returns it.
 
     The function is traced, compiled, and called some times where its arguments are arrays. Its work is counted in the
-    compiled program, loops as often as they run; where the compiler does not know how often, that is counted by running
-    the program once with counters. The speed of this machine is measured at the first call in a process, which takes
-    less than a second, and the expected time of the program is reported together with the measured one:
+    compiled program, loops as often as they run; if the compiler does not know how often, the program is run once with
+    counters. The speed of this machine is measured at the first call in a process, which takes less than a second, and
+    the expected time of the program is reported together with the measured one:
 
     $$t = \sum_k n_k \left[\max\left(\frac{\text{operations}_k}{\text{rate}},
     \frac{\text{bytes}_k}{\text{bandwidth}}\right) + t_\text{start}\right]$$

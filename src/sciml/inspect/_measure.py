@@ -24,7 +24,8 @@ class Stages(NamedTuple):
         inputs: Its inputs, in their order; None if some are only shapes.
         lowered: The input of the compiler.
         compiled: The result of the compiler.
-        call: Calls the compiled program with copies of what it may overwrite, and waits; returns the seconds.
+        call: Calls the compiled program with copies of the arrays that it may overwrite, and waits; returns the
+            seconds.
     """
 
     closed: ClosedJaxpr
@@ -38,7 +39,7 @@ class CallTimes(NamedTuple):
     """Seconds; prints as a line.
 
     Attributes:
-        trace: Python runs the function, and JAX notes what it does.
+        trace: Python runs the function, and JAX records its operations.
         lower: JAX writes the program for the compiler.
         compile: The compiler's own time.
         from_cache: Whether the compiled program came from the cache on disk.
@@ -140,7 +141,7 @@ def called_twice(
     """Calls a function that is not jitted twice, as it is.
 
     Returns:
-        The seconds of the second call, the names of what it traced again, and what it raised, if anything.
+        The seconds of the second call, the names of the functions it traced again, and its error, if any.
     """
     given = tuple(jax.tree.map(lambda x: x, (args, kwargs)))
     try:

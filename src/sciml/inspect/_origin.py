@@ -3,11 +3,11 @@
 A value that is not finite has its cause in an operand that is not, or in the operation itself. So the search goes back
 from a result to an operation with finite operands. Operations run one by one. Loops run compiled and note only, for
 each value that they carry, since which iteration it is not finite. The search then runs the loop once more, up to that
-iteration, and goes on in its body. A solve of ten thousand steps costs a few runs.
+iteration, and continues in its body. A solve of ten thousand steps costs a few runs.
 
-Some programs write NaN themselves, as sciml does for what a failed solve did not reach. There the trail ends, and what
-counts is why: an operation of a line of the user's that made of finite numbers one that is not, in the last iterations
-before.
+Some programs write NaN themselves, like sciml for values that a failed solve did not reach. There the trail ends, and
+what counts is why: an operation of a line of the user's that made of finite numbers one that is not, in the last
+iterations before.
 
 Within a `jax.shard_map` all devices are looked at side by side. If they do not run in step, as in loops that end at
 different iterations, the search continues with one of them, and all run as that one does.
@@ -41,7 +41,7 @@ class Origin(NamedTuple):
         transposed: Whether only a backward pass reads its results, as far as its program shows.
         loops: The iteration of each loop around it, the outermost first; of a loop that runs backwards over rows, the
             row.
-        step: The number of the step that it belongs to, where a loop of sciml's says so.
+        step: The number of the step that it belongs to, if a loop of sciml's provides it.
         written: Whether the program itself has written it there.
         order: The iterations of the loops around it as they follow each other.
         device: The device of a `jax.shard_map`.

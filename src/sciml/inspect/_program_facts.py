@@ -23,7 +23,7 @@ class Note(NamedTuple):
 
     Attributes:
         what: The primitive, a dtype or a number, in words.
-        where: The line, empty where JAX does not know.
+        where: The line, empty if JAX does not know it.
         loops: How many loops are around it.
     """
 
@@ -66,7 +66,7 @@ class ProgramFacts(NamedTuple):
 
 
 def facts_of(closed: ClosedJaxpr) -> ProgramFacts:
-    """Returns what is in a program."""
+    """Returns the contents of a program."""
     found = list(places(closed.jaxpr))
     primitives = Counter(place.eqn.primitive.name for place in found)
     dtypes = Counter(v.aval.dtype.name for place in found for v in place.eqn.outvars if hasattr(v.aval, "dtype"))

@@ -1,4 +1,4 @@
-"""Walks over programs that JAX has traced, into what they call, run in loops and choose from."""
+"""Walks over programs that JAX has traced, into called programs, loops and branches."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
     @property
     def line(self) -> SourceLine | None:
-        """The user's line that it comes from, or what calls it; None where JAX does not know."""
+        """The user's line of it, or of its caller; None if JAX does not know it."""
         own = source_line(self.eqn)
         return own if own is not None or self.around is None else self.around.line
 

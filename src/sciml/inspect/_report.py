@@ -31,7 +31,7 @@ class Finding(NamedTuple):
     where: str = ""
 
     def __str__(self) -> str:
-        """Name, what was found, where, and what to do."""
+        """Name, finding, place and remedy."""
         where = f"\n    at {self.where}" if self.where else ""
         return f"{self.name}: {self.says}{where}\n    cure: {self.cure}"
 
@@ -232,7 +232,7 @@ def page_of(
 
 
 def _text(words: str) -> str:
-    """Escapes words, and sets what is between backticks as code."""
+    """Escapes words, and formats text between backticks as code."""
     parts = html.escape(words, quote=False).split("`")
     return "".join(f"<code>{part}</code>" if i % 2 else part for i, part in enumerate(parts))
 

@@ -1,4 +1,4 @@
-"""Count how often a function is traced, and say what changed in between."""
+"""Counts how often a function is traced, and reports the changes in between."""
 
 import dataclasses
 import functools
@@ -71,7 +71,7 @@ def _static_fields(value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _change(was: str, now: str) -> str:
-    """Returns what changed; a function that is made anew has another number each time, which says nothing."""
+    """Returns the change; a function that is created again has another number each time, which is not informative."""
     old, new = (text.partition(", number ")[0] if text.startswith("function `") else text for text in (was, now))
     return f"{old} -> a new object with the same name" if old == new else f"{old} -> {new}"
 
@@ -165,7 +165,7 @@ class Retraces:
 
 
 def retraces(fn: Callable[..., Any]) -> Retraces:
-    """Wrap a function so that it counts how often JAX traces it, and says what changed.
+    """Wrap a function so that it counts how often JAX traces it, and reports the changes.
 
     Tracing and compiling take far longer than a call. A Python number that changes from call to call, a shape that
     grows, or a dtype that alternates makes every call pay for it; pass numbers that change as arrays.
@@ -175,7 +175,7 @@ def retraces(fn: Callable[..., Any]) -> Retraces:
             `eqx.filter_jit`: its array arguments are traced and everything else is static.
 
     Returns:
-        A `Retraces`: call it in place of `fn`, then read `.traces`, `.changes`, or print it.
+        A `Retraces`: call it instead of `fn`, then read `.traces`, `.changes`, or print it.
 
     Example:
         ```python

@@ -18,7 +18,7 @@ class Placement(NamedTuple):
     """The placement of an array.
 
     Attributes:
-        name: Its place in the tree, empty for an array by itself.
+        name: Its place in the tree, empty for a single array.
         kind: Its dtype and shape.
         words: How it is split.
         devices: The numbers of the devices that hold each part, along the axes that are split; None where there are no
@@ -57,7 +57,7 @@ def sharding(tree: PyTree) -> Placements:
 
     Args:
         tree: Any PyTree of arrays, or of `jax.ShapeDtypeStruct`s with a sharding. Within `jax.jit` the types of arrays
-            on a mesh with explicit axes say how they are split, and no devices are named.
+            on a mesh with explicit axes define how they are split, and no devices are named.
 
     Returns:
         The `Placements`.

@@ -25,7 +25,7 @@ _LOG = logging.getLogger("sciml.kernels")
 
 
 class AbstractKernel(eqx.Module):
-    """A kernel that may be given in place of a name.
+    """A kernel that may be given instead of a name.
 
     Attributes:
         name: Its name.
@@ -85,7 +85,7 @@ def kernel_for(request: KernelRequest, trial: Callable[[], Trial]) -> tuple[str 
 
 
 def check_interpreter(operands: Any) -> None:
-    """Checks that JAX's interpreter can run a kernel on arrays: it stops at types that say where they vary.
+    """Checks that JAX's interpreter can run a kernel on arrays: it does not support types with varying axes.
 
     Raises:
         ValueError: If it cannot.

@@ -1,4 +1,4 @@
-"""The file of what was measured on a machine: how stencils are best cut into tiles, and which kernels to trust.
+"""The file of measurements on a machine: the best tiles of stencils, and the trusted kernels.
 
 It is a JSON file that may go at any time. A file that cannot be read is not changed, with one line in the log.
 """
@@ -37,7 +37,7 @@ def cache_file(cache: str | os.PathLike | None = None) -> pathlib.Path:
 
 
 def entries(section: str) -> dict[str, Any]:
-    """Returns what the file has in one of its sections, by keys; nothing where there is no file."""
+    """Returns the entries of one of its sections, by keys; empty if there is no file."""
     path = cache_file()
     try:
         seen = os.stat(path)
@@ -77,7 +77,7 @@ def store(path: pathlib.Path, section: str, key: str, entry: dict[str, Any]) -> 
 
 @functools.cache
 def warn_unused(path: pathlib.Path, reason: str) -> None:
-    """Says once that what a file holds is not used."""
+    """Logs once that the contents of a file are not used."""
     _LOG.warning("the kernel measurements in %s are not used: %s", path, reason)
 
 

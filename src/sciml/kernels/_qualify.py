@@ -13,12 +13,12 @@ from .stencil._trial import trial_of
 
 
 def qualify(*, again: bool = False) -> tuple[Verdict, ...]:
-    """Tries every kernel of this machine on a case of its own: whether it is right, and faster than XLA.
+    """Tries every kernel of this machine on a test case: whether it is correct, and faster than XLA.
 
     `impl="auto"` takes a kernel where a trial has shown both. It tries a kernel the first time that it could take it,
     which is seconds in the middle of a trace; this function does it ahead of time. A verdict holds for a kind of
-    device, a version of JAX and of sciml, and is kept in the file of `kernels.stencil.tune`, which
-    `SCIML_KERNEL_PLANS` names. The logger `sciml.kernels` says for information what is tried and what was seen.
+    device, a version of JAX and of sciml, and is kept in the file of `kernels.stencil.tune`, which `SCIML_KERNEL_PLANS`
+    names. The logger `sciml.kernels` reports the trials and their results at the level `INFO`.
 
     If JAX runs in several processes, a kernel is only used if this function was called in each of them and found it
     correct and faster in all: all must run the same program.
@@ -27,7 +27,7 @@ def qualify(*, again: bool = False) -> tuple[Verdict, ...]:
         again: Whether to try also what there is a verdict of.
 
     Returns:
-        A `Verdict` for each kernel; none on a machine without kernels. `str` says it in a line.
+        A `Verdict` for each kernel; none on a machine without kernels. `str` summarises it in a line.
 
     Example:
         ```python

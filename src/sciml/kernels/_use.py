@@ -24,13 +24,13 @@ def use(impl: str | AbstractKernel, *, interpret: bool = False) -> Iterator[None
     rates.
 
     With `"pallas"` a kernel must: models that are stencils, conservation laws and the members of a `jax.vmap` then run
-    by one, or are an error that says why not. Computations that never have a kernel, such as one member of another
+    with one, or raise an error with the reason. Computations that never have a kernel, such as one member of another
     model, run with XLA as before; but on a machine without kernels, `"pallas"` is an error for them as well, unless it
     is interpreted. The request is read when a solve is traced: a function that `jax.jit` has compiled before does not
     change.
 
     Args:
-        impl: `"auto"`, `"xla"`, `"pallas"`, or a stencil kernel of one's own.
+        impl: `"auto"`, `"xla"`, `"pallas"`, or a custom stencil kernel.
         interpret: Whether the kernel runs in JAX's interpreter, on any machine and slowly, to check it.
 
     Raises:
@@ -68,12 +68,12 @@ def using(request: KernelRequest) -> Iterator[None]:
 
 
 def requested(impl: str | AbstractKernel | None, interpret: bool = False, by_name: bool = False) -> KernelRequest:
-    """Returns what a call asks for: what it is given, or else what its block says.
+    """Returns the request of a call: its argument, or else the setting of its block.
 
     Args:
         impl: The argument.
-        interpret: Whether it is told to interpret a kernel.
-        by_name: Whether it may ask for one of the library's kernels by its name.
+        interpret: Whether to interpret a kernel.
+        by_name: Whether it may request one of the library's kernels by its name.
 
     Raises:
         ValueError: If there is no such `impl`, or `interpret` goes with another than a kernel.

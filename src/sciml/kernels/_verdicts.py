@@ -1,9 +1,9 @@
 """Whether a kernel is right on the machine that is there, and faster than XLA: tried once, and kept.
 
 A kernel that agrees with its reference in an interpreter may still be wrong on a device, or with the next JAX: threads
-that do not wait for each other, a compiler that changed. So `impl="auto"` believes what it has seen. The first time
-that it could take a kernel, it runs a small case of the kernel's own by both, compares the numbers and the times, and
-keeps the verdict in the file of `_cache_file`, for this kind of device, version of JAX and of this package.
+that do not wait for each other, a compiler that changed. So `impl="auto"` relies on measurements. The first time that
+it could take a kernel, it runs a small case of the kernel's own by both, compares the numbers and the times, and keeps
+the verdict in the file of `_cache_file`, for this kind of device, version of JAX and of this package.
 """
 
 import json
@@ -84,7 +84,7 @@ class Verdict(NamedTuple):
 
 
 def verdict_of(kernel: str, trial: Trial) -> Verdict:
-    """Returns what is known of a kernel; where nothing is, the kernel is tried first, which takes seconds."""
+    """Returns the verdict on a kernel; without one, the kernel is tried first, which takes seconds."""
     key = _key(kernel, trial)
     with _LOCK:
         if key in _KNOWN:

@@ -56,8 +56,7 @@ under strict dtype promotion:
   strongly typed array. So the vector fields here also call `sciml.with_dtype(self, y.dtype)`, and
   gradients come back in the parameter's own dtype.
 
-A model of your own needs the second line only if its parameters and its states may differ in
-precision.
+Your own model needs the second line only if its parameters and its states may differ in precision.
 
 Example:
     ```python

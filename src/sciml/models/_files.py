@@ -1,4 +1,4 @@
-"""Models in files: what they are, then their numbers."""
+"""Models in files: their structure, then their numbers."""
 
 import inspect
 import json
@@ -20,9 +20,9 @@ _FORMAT = "sciml model 1"
 def save(path: str | os.PathLike, model: PyTree, hyperparameters: Mapping[str, Any] | None = None) -> None:
     """Writes a model, or any PyTree of arrays, to one file.
 
-    Its first line says in JSON what is in it: the names, shapes and dtypes of all leaves, what else the model is made
-    of, and the hyperparameters. The numbers follow, by `eqx.tree_serialise_leaves`. The file is either complete or
-    absent; its permissions follow the process's umask, like any new file.
+    Its first line is a JSON description of its contents: the names, shapes and dtypes of all leaves, the other parts of
+    the model, and the hyperparameters. The numbers follow, by `eqx.tree_serialise_leaves`. The file is either complete
+    or absent; its permissions follow the process's umask, like any new file.
 
     Args:
         path: The file.
@@ -77,7 +77,7 @@ def load(path: str | os.PathLike, like: Callable[..., Any] | PyTree) -> Any:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        ValueError: If the file holds another structure, dtype or no model; the message says what differs.
+        ValueError: If the file contains another structure or dtype, or no model; the message lists the differences.
 
     Example:
         ```python

@@ -16,7 +16,7 @@ class GeometricBrownian(AbstractStochastic):
 
     $$\mathrm{d}S = \mu S \, \mathrm{d}t + \sigma S \, \mathrm{d}W$$
 
-    in the sense of Ito. The state may have any shape; every element has a Brownian motion of its own.
+    in the sense of Ito. The state may have any shape; every element has a separate Brownian motion.
 
     Good values: the defaults are for a share price over a year, `y0 = 100`, time from 0 to 1. The solution is
     $S_0 \exp((\mu - \sigma^2 / 2) t + \sigma W)$; its mean and variance are
@@ -62,8 +62,8 @@ class OrnsteinUhlenbeck(AbstractStochastic):
 
     $$\mathrm{d}x = \theta (m - x) \, \mathrm{d}t + \sigma \, \mathrm{d}W$$
 
-    The state may have any shape; every element has a Brownian motion of its own. It is normal at every time, in the
-    long run with the variance $\sigma^2 / 2 \theta$; see `sciml.verify.reference("ornstein_uhlenbeck_moments")`.
+    The state may have any shape; every element has a separate Brownian motion. It is normal at every time, in the long
+    run with the variance $\sigma^2 / 2 \theta$; see `sciml.verify.reference("ornstein_uhlenbeck_moments")`.
 
     Good values: the defaults are the estimates for interest, the rate of one-month US Treasury bills from 1964 to 1989,
     in parts a year: `y0 = 0.0867`, time from 0 to 25. The velocity of a particle in a bath is `mean=0`.

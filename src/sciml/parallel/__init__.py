@@ -6,8 +6,8 @@
   results that outlive the process, workers elsewhere.
 - `parameter_grid`, `sobol`, `latin_hypercube`, `generate`: members on a grid, spread over a box, or made from their
   number.
-- `Mean`, `Variance`, `Quantiles`, `Histogram`, `TopK`: numbers for all members in place of one for each;
-  `AbstractReduction` to write your own.
+- `Mean`, `Variance`, `Quantiles`, `Histogram`, `TopK`: numbers for all members instead of one for each;
+  `AbstractReduction` for custom reductions.
 - `Retry`: what to do with members that failed.
 - `Domain`: a field split over devices: ghost layers from neighbours, sums, Fourier transforms.
 - `initialize`: joins this process to the others of a job.

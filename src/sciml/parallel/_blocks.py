@@ -1,10 +1,9 @@
 """Members in fixed blocks: the unit of execution, and what decides the last bit of a result.
 
-How XLA groups members into vector registers, and with that the last bit of what it computes,
-depends on how many members one loop runs. Chaotic systems make that bit visible. Here every device
-runs whole blocks of exactly `block` members, one after another, and a member always has the same
-neighbours; so results depend on `block` and the order of the members, and not on how many devices
-there are.
+The number of members in a loop determines how XLA groups members into vector registers, and with that the last bit of
+the results. Chaotic systems make that bit visible. Here every device runs whole blocks of exactly `block` members, one
+after another, and a member always has the same neighbours; so results depend on `block` and the order of the members,
+and not on how many devices there are.
 
 XLA adds an exception: it compiles a program for several devices through more passes than one for a
 single device, and may then, say, divide by a number in one and multiply by its reciprocal in the other.
@@ -67,15 +66,13 @@ def run_blocks(
 
     Must be traced (called under `jax.jit`).
 
-    `check_vma` is off, and that is what makes the gradients right. The types that it adds tell
-    what differs between devices from what does not, and differentiating with respect to
-    something that does not differ sums over the devices. A member must never see that: a constant
-    that it makes itself, say the starting point of its own Newton iteration, does not differ between
-    devices, and its Jacobian would silently be the sum over all devices' members. With the types
-    off, every device's code is differentiated by itself, and `shared` gets its sum where it enters,
-    because every input that is not split over the axis is transposed to a `psum` there. The error
-    that the types guard against, an output declared equal on all devices that is not, cannot occur:
-    every output is split over the axis.
+    `check_vma` is off, and that is what makes the gradients right. The types that it adds tell what differs between
+    devices from what does not, and differentiating with respect to something that does not differ sums over the
+    devices. A member must never see that: a constant that it creates, such as the starting point of a Newton iteration,
+    does not differ between devices, and its Jacobian would silently be the sum over all devices' members. With the
+    types off, every device's code is differentiated separately, and `shared` gets its sum where it enters, because
+    every input that is not split over the axis is transposed to a `psum` there. The error that the types guard against,
+    an output declared equal on all devices that is not, cannot occur: every output is split over the axis.
 
     Args:
         member: The function to run; returns a PyTree of arrays.

@@ -45,7 +45,7 @@ def ensemble(
 
     Args:
         fn: The function to run: `fn(one_members_params)`, or `fn(one_members_params, shared)` where `shared` is given.
-            May return any PyTree; what is not an array or a number in it (functions, strings) is returned as it is.
+            May return any PyTree; parts that are not arrays or numbers (functions, strings) are returned unchanged.
         params: The members: a PyTree of arrays with a leading axis of length `n`, or a `ParameterGrid`.
             Random keys, typed or raw, are arrays too.
         shared: Values that all members share, a PyTree.
@@ -163,7 +163,7 @@ _ensemble: Any = eqx.filter_jit(_run_all)
 
 @eqx.filter_jit
 def _status(arrays: PyTree, static: Any) -> Array:
-    """Returns a code of every member, from what they returned."""
+    """Returns a code of every member, from its results."""
 
     def one(arrays):
         returned = eqx.combine(arrays, static)

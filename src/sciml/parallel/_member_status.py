@@ -1,4 +1,4 @@
-"""The status of one member, from what it returned."""
+"""The status of one member, from its result."""
 
 from typing import Any
 
@@ -38,13 +38,13 @@ def _solutions(tree: PyTree) -> list[Any]:
 
 
 def _is_solution(x: Any) -> bool:
-    # By what it has, not by its class: a user's own result type may carry a status as well.
+    # By its attributes, not by its class: a user's own result type may carry a status as well.
     status: Any = getattr(x, "status", None)
     return eqx.is_array(status) and jnp.issubdtype(status.dtype, jnp.integer) and status.shape == ()
 
 
 def work_of(returned: PyTree) -> Int[Array, "2"] | None:
-    """Returns a member's own steps and those executed on its lane, or None where no solution says.
+    """Returns a member's own steps and the steps executed on its lane, or None if its result does not contain them.
 
     Args:
         returned: The result of the member's function.

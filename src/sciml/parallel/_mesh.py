@@ -14,11 +14,10 @@ MEMBER = "member"
 
 
 def mesh(*, member: int = -1, devices: Sequence[Any] | np.ndarray | None = None, **axes: int) -> Mesh:
-    """Arranges devices into a mesh with an axis named "member", and others if asked.
+    """Arranges devices into a mesh with an axis named "member", and optional further axes.
 
-    The axes are `Auto`: JAX chooses how to place what is computed outside of `ensemble`, so the
-    mesh can be used with any code. (`jax.make_mesh` makes `Explicit` axes, which most code
-    written for one device cannot run on.)
+    The axes are `Auto`: JAX chooses the placement of computations outside of `ensemble`, so the mesh can be used with
+    any code. (`jax.make_mesh` makes `Explicit` axes, which most code written for one device cannot run on.)
 
     Args:
         member: How many devices, or groups of devices, share the members; -1 for all the rest.

@@ -190,7 +190,7 @@ def log_probability(
 
 
 def residual(noise: Noise, prediction: Predicted, data: Float[Array, " measurements"]) -> Array:
-    """Returns how far each measurement is from what the model says, in units of its noise."""
+    """Returns the difference between each measurement and the model's prediction, in units of its noise."""
     difference = on_scale(noise, data) - on_scale(noise, prediction.value)
     return difference / prediction.noise
 

@@ -154,7 +154,7 @@ class _Phase(NamedTuple):
 
 
 def _phases(conditions: Conditions, found: Simulations) -> list[_Phase]:
-    """Returns what is solved after one another: to rest in conditions before, to the measured times, and to rest."""
+    """Returns the simulations in sequence: pre-equilibration, up to the measured times, and to the steady state."""
     count, width = found.times.shape
     kept = conditions.kept[found.condition] & (found.before >= 0)[:, None]
     times = found.times if width else np.full((count, 1), REST)
@@ -426,7 +426,7 @@ class PEtabProblem:
         return {p.name: values[i] for i, p in enumerate(self._compiled.tables.parameters)}
 
     def predict(self, x: Float[Array, " p"]) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
-        """Returns what the model says of each measurement, and the scale of its noise; NaN where a simulation fails."""
+        """Returns the model's prediction of each measurement, and the scale of its noise; NaN if a simulation fails."""
         found = self._predicted(x)
         return found.value, found.noise
 
@@ -456,7 +456,7 @@ class PEtabProblem:
         return self.log_likelihood(x) + self.log_prior(x)
 
     def log_density(self) -> LogDensity:
-        """Returns the posterior as `sciml.inference` knows it, for samplers, Laplace's approximation and profiles.
+        """Returns the posterior in the form of `sciml.inference`, for samplers, Laplace's approximation and profiles.
 
         Its model is a dictionary of the estimated parameters on their scales. A parameter without a prior has a uniform
         one between its bounds, on its scale; bounds hold for the others too. A prior on a parameter's own scale
@@ -605,10 +605,10 @@ def read_petab(
 ) -> PEtabProblem:
     """Reads a problem of parameter estimation in PEtab, version 1, with a model in SBML.
 
-    It knows conditions, with ones before in which the model comes to rest, measurements at rest, parameters of
-    observables and of their noise, normal and Laplace's noise on linear and logarithmic scales, and all priors. The
-    model comes to rest by a simulation to a time of 1e8, so that sums which it conserves stay what they are; where it
-    still moves then, the prediction is NaN.
+    It supports conditions, with pre-equilibration, measurements at steady state, parameters of observables and of their
+    noise, normal and Laplace noise on linear and logarithmic scales, and all priors. The steady state is found by a
+    simulation to a time of 1e8, so that conserved totals are preserved; if the model still changes then, the prediction
+    is NaN.
 
     An empty cell of the table of conditions leaves a parameter at the model's value. It leaves a state at the end of
     the condition before, or at the model's own start if there is none before.
@@ -623,7 +623,7 @@ def read_petab(
         atol: Its absolute tolerance, by default 1e-10 in float64 and 1e-8 in float32.
         max_steps: Its most steps.
         adjoint: How derivatives are computed, as for `solve`. By default a tangent for each estimated parameter of the
-            model goes through the simulations, whose program is short.
+            model is propagated through the simulations, whose program is short.
 
     Raises:
         ImportError: If petab or sbmlode are not installed: `pip install 'sciml-jax[sbml]'`.

@@ -1,12 +1,12 @@
 """Pictures of solutions, ensembles, sweeps and convergence.
 
-Every function draws on `ax`, or on a new figure if none is given (`rows` always does that), and returns the
-Matplotlib `Axes`, on which everything can be changed. Matplotlib is loaded when the first picture is drawn;
-`pip install "sciml-jax[plot]"` installs it. Colour-blind readers can tell the colours apart, and what is not finite is
-left out, never connected across.
+Every function draws on `ax`, or on a new figure if none is given (`rows` always does that), and returns the Matplotlib
+`Axes`, on which everything can be changed. Matplotlib is loaded when the first picture is drawn;
+`pip install "sciml-jax[plot]"` installs it. Colour-blind readers can distinguish the colours, and values that are not
+finite are left out, never connected across.
 
 - `trajectory`: the components of a solution over time; a batch of solutions as a fan.
-- `rows`: each component on axes of its own, where their sizes differ.
+- `rows`: each component on separate axes, if their sizes differ.
 - `phase`: one component against another.
 - `bands`: bands of quantiles over time.
 - `surface`: a quantity over a grid of two parameters.

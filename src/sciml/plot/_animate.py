@@ -29,7 +29,7 @@ def animate(
     """Write a film of a solution on a one- or two-dimensional grid, a frame for each saved time.
 
     Args:
-        sol: A `sciml.Solution`, or what is like one; see `space_time`.
+        sol: A `sciml.Solution`, or an object like one; see `space_time`.
         grid: The `sciml.spatial.Grid`, with one or two axes.
         path: The file, which ends with `.gif`, or with `.mp4` where ffmpeg is installed.
         of: A function of one state that returns the field to draw; the state itself if None.

@@ -76,7 +76,7 @@ def count_components(ys: Any, lead: int) -> int:
 
 
 def check_few(count: int, what: str) -> None:
-    """Refuses what would be more lines than can be told apart."""
+    """Refuses to draw more lines than can be distinguished."""
     if count > MOST:
         raise ValueError(
             f"`{what}` draws at most {MOST} components, got {count}. Select some of them, pass the grid of a field "
@@ -104,7 +104,7 @@ def split(ys: Any, batch: tuple[int, ...], times: int, labels: str | Sequence[st
 
 
 def rename(components: list[Component], labels: str | Sequence[str] | None) -> list[Component]:
-    """The components with names of their own."""
+    """The components with their names."""
     if labels is None:
         return components
     labels = [labels] if isinstance(labels, str) else labels
@@ -271,7 +271,7 @@ def choose_times(ts: np.ndarray, times: int | Any) -> np.ndarray:
 
 
 def draw_image(ax: Any, x: np.ndarray, y: np.ndarray, values: np.ndarray, colours: Colours) -> Any:
-    """A field over two axes, `values[i, j]` at `x[i]`, `y[j]`; what is not finite stays grey."""
+    """A field over two axes, `values[i, j]` at `x[i]`, `y[j]`; values that are not finite stay grey."""
     shown = np.ma.masked_invalid(values).T
     picture = ax.pcolormesh(x, y, shown, shading="nearest", rasterized=True, **colours.options)
     ax.patch.set_facecolor(BAD)

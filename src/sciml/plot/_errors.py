@@ -75,8 +75,7 @@ def order(steps: Any, errors: Any, *, ax: Any = None, expected: int | float | No
 def residuals(diagnostics: Any, *, title: str | None = None, label: str = "t") -> np.ndarray:
     """Draws residuals over time, their correlations by lag, and their quantiles against normal quantiles.
 
-    Correlations within the band are what independent residuals have in 95 of 100 cases, and normal residuals lie along
-    the line.
+    Independent residuals have correlations within the band in 95 of 100 cases, and normal residuals are on the line.
 
     Args:
         diagnostics: The result of `sciml.inference.residual_diagnostics`.

@@ -49,7 +49,7 @@ def surface(
         title: A title above the picture.
         cmap: A colour map of Matplotlib, or its name; by default one that grows in lightness.
         vmin: The value at the lower end of the colours; the minimum of the data if None.
-        vmax: The value at the upper end. The bar ends in a point where values lie beyond.
+        vmax: The value at the upper end. The bar ends in a point if there are values beyond.
 
     Returns:
         The `matplotlib.axes.Axes`.
@@ -199,7 +199,7 @@ def waterfall(
 ) -> "Axes":
     """Draw the losses at which several starts of a fit ended, the best first.
 
-    A plateau at the left says that many starts found the same optimum; steps behind it are other ones.
+    A plateau at the left means that many starts found the same optimum; steps behind it are other optima.
 
     Args:
         losses: The losses, such as minus the logarithms of likelihoods; those that are not finite are left out.

@@ -94,7 +94,7 @@ def phase(
 def quiver(
     u: Any, v: Any, grid: Any, *, at: Any = "center", ax: Any = None, arrows: int = 24, colour: str = PALETTE[6]
 ) -> Any:
-    """Draw the arrows of a vector field on a two-dimensional grid, over what is on the axes already.
+    """Draw the arrows of a vector field on a two-dimensional grid, over the contents of the axes.
 
     Args:
         u: The first component, on the grid.

@@ -39,7 +39,7 @@ def field(
             one that grows in lightness. Lines take their colours from it.
         vmin: The value at the lower end of the colours, a number or one for each component, or of the axis of lines;
             the minimum of the data if None.
-        vmax: The value at the upper end. A bar ends in a point where values lie beyond.
+        vmax: The value at the upper end. A bar ends in a point if there are values beyond.
 
     Returns:
         The `matplotlib.axes.Axes`, an array: one in one dimension, one for each component in two, and of shape
@@ -130,7 +130,7 @@ def frames(
     zero; values that are not finite stay grey.
 
     Args:
-        sol: A `sciml.Solution`, or what is like one; see `space_time`.
+        sol: A `sciml.Solution`, or an object like one; see `space_time`.
         grid: The `sciml.spatial.Grid`, with two axes.
         times: How many of the saved times to draw, evenly spaced with the first and the last, or a list of times, of
             which the nearest saved ones are drawn.
@@ -142,7 +142,7 @@ def frames(
             one that grows in lightness.
         vmin: The value at the lower end of the colours, a number or one for each component; the minimum of the data if
             None.
-        vmax: The value at the upper end. A bar ends in a point where values lie beyond.
+        vmax: The value at the upper end. A bar ends in a point if there are values beyond.
 
     Returns:
         The `matplotlib.axes.Axes`, an array of shape (components, frames).
@@ -211,7 +211,7 @@ def slices(
     """Draw a solution on a three-dimensional grid on the planes through a point, one row for each component.
 
     Args:
-        sol: A `sciml.Solution`, or what is like one; see `space_time`.
+        sol: A `sciml.Solution`, or an object like one; see `space_time`.
         grid: The `sciml.spatial.Grid`, with three axes.
         time: The time, of which the nearest saved one is drawn; the last if None.
         through: The point that the planes go through; the middle of the box if None.
@@ -223,7 +223,7 @@ def slices(
             one that grows in lightness.
         vmin: The value at the lower end of the colours, a number or one for each component; the minimum of the data if
             None.
-        vmax: The value at the upper end. A bar ends in a point where values lie beyond.
+        vmax: The value at the upper end. A bar ends in a point if there are values beyond.
 
     Returns:
         The `matplotlib.axes.Axes`, an array of shape (components, 3): the planes xy, xz and yz.
@@ -298,7 +298,7 @@ def space_time(
     vmin: Any = None,
     vmax: Any = None,
 ) -> np.ndarray:
-    """Draw a solution on a one-dimensional grid over space and time, each component on axes of its own.
+    """Draw a solution on a one-dimensional grid over space and time, each component on separate axes.
 
     Fields that change sign have white at zero; values that are not finite stay grey.
 
@@ -315,7 +315,7 @@ def space_time(
             one that grows in lightness.
         vmin: The value at the lower end of the colours, a number or one for each component; the minimum of the data if
             None.
-        vmax: The value at the upper end. A bar ends in a point where values lie beyond.
+        vmax: The value at the upper end. A bar ends in a point if there are values beyond.
 
     Returns:
         The `matplotlib.axes.Axes`, an array with one for each component.

@@ -11,7 +11,7 @@ FAINT = "0.85"
 
 
 def pyplot() -> Any:
-    """Import `matplotlib.pyplot`, or say how to get it."""
+    """Import `matplotlib.pyplot`, or report how to install it."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:

@@ -33,12 +33,12 @@ def rows(
     vmin: Any = None,
     vmax: Any = None,
 ) -> np.ndarray:
-    """Draw each component of a solution over time on axes of its own, one below another.
+    """Draw each component of a solution over time on separate axes, one below another.
 
     For components of very different size, of which `trajectory` would only show the largest.
 
     Args:
-        sol: A `sciml.Solution`, or what is like one; see `trajectory`.
+        sol: A `sciml.Solution`, or an object like one; see `trajectory`.
         labels: A name for each component, in the order of the leaves.
         members: Of a batch, the members to draw as lines; see `trajectory`.
         title: A title above the picture.
@@ -308,9 +308,9 @@ def trajectory(
 ) -> Any:
     """Draw the components of a solution over time.
 
-    A batch of solutions, as `jax.vmap` returns it, becomes a fan for each component: the median and the band that
-    holds 90% of the members. Up to ten members are drawn as lines instead. A member that failed ends in a cross;
-    the fan goes on with those that are left, and the title says how many failed. Components of very different
+    A batch of solutions, as `jax.vmap` returns it, becomes a fan for each component: the median and the band that holds
+    90% of the members. Up to ten members are drawn as lines instead. A member that failed ends in a cross; the fan
+    continues with the remaining members, and the title shows the number of failed ones. Components of very different
     size are better drawn by `rows`.
 
     Events that `Solution.events` keeps are marked by a small ring at the state after each, and lines jump there; fans

@@ -1,4 +1,4 @@
-"""Runs of equations with delays: the past is part of what a run goes on from."""
+"""Runs of equations with delays: the past is part of the resumable state."""
 
 from typing import Any
 

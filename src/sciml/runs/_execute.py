@@ -72,7 +72,7 @@ class ActiveMembers:
         self._choose(self.ids[kept], self.carry.reached)
 
     def all(self, carry: Carry, ids: np.ndarray | None) -> Carry:
-        """Returns what all members go on from, as far as `carry` says it for the members `ids`."""
+        """Returns the state from which all members continue, as far as `carry` contains it for the members `ids`."""
         if ids is None or self.ids is None or len(ids) == self._all.members:
             return carry
         self._store(carry.member, ids)
@@ -220,7 +220,7 @@ class FrameWriter:
         self._send(lambda: self._take(values, valid, ids))
 
     def checkpoint(self, number: int, carried: PyTree) -> None:
-        """Writes a checkpoint of what the run resumes from and all frames so far, and removes all but the last two."""
+        """Writes a checkpoint of the resumable state and all frames so far, and removes all but the last two."""
         if self._checkpoints is None:
             return
         if not self._hosts.several:
@@ -346,7 +346,7 @@ class DriveResult(NamedTuple):
 
 
 class _InFlight(NamedTuple):
-    """A segment that has been launched: what it returns, and the members in its lanes."""
+    """A launched segment: its results, and the members in its lanes."""
 
     frames: Any
     info: Any
@@ -367,7 +367,7 @@ def drive(
 
     Args:
         segment: The segment to run.
-        active_members: The members, and what they go on from.
+        active_members: The members, and the state from which they continue.
         writer: Takes frames and checkpoints.
         hosts: The processes that the run spans.
         number: Of the checkpoint that the run resumes from.
@@ -448,7 +448,7 @@ def _slowest(info: Info, done: np.ndarray) -> float:
 
 
 def attributes_of(segment: AbstractSegment, inputs: Inputs, result: DriveResult) -> dict[str, Any]:
-    """Returns the attributes of `Run` that tell how the run ended."""
+    """Returns the attributes of `Run` about how the run ended."""
     info = segment.info(result.carry)
     reached = segment.time_at(info.elapsed)
     return {
@@ -465,7 +465,7 @@ def attributes_of(segment: AbstractSegment, inputs: Inputs, result: DriveResult)
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """Returns what a manifest holds of it."""
+    """Returns the part of it that a manifest stores."""
     return {
         "frames": len(run),
         "finished": run.finished,
@@ -620,7 +620,7 @@ def execute(
 
 
 def _has_ended(store: AbstractStore) -> bool:
-    """Whether a store says that its run has ended, so that nothing more is written to it."""
+    """Whether a store records that its run has ended, so that nothing more is written to it."""
     found = (store.read_manifest() or {}).get("summary")
     return isinstance(found, dict) and found.get("finished") is True
 

@@ -1,4 +1,4 @@
-"""The frames of a run, read from its store when they are asked for."""
+"""The frames of a run, read from its store on demand."""
 
 import functools
 import operator

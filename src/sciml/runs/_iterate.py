@@ -65,7 +65,7 @@ class StepSegment(AbstractSegment):
     end: ClassVar[str] = "step"
 
     def start(self, state: PyTree) -> Carry:
-        """Returns what the first segment starts from."""
+        """Returns the start of the first segment."""
         zero = jnp.zeros((), jnp.int32)
         return Carry(IterateState(state, zero, zero, jnp.zeros((), jnp.int8)), zero)
 
@@ -109,7 +109,7 @@ class StepSegment(AbstractSegment):
         return carry.member.state
 
     def info(self, carry: Carry) -> Info:
-        """Returns what the host looks at, as NumPy arrays."""
+        """Returns the values that the host reads, as NumPy arrays."""
         return Info(*map(np.asarray, _info(carry)))
 
     def time_at(self, elapsed: np.ndarray) -> np.ndarray:
@@ -178,10 +178,10 @@ def iterate(
         A `sciml.runs.Run`, where times are numbers of steps.
 
     Raises:
-        ValueError: If an argument is out of range, or `step` returns what is not like `state`.
+        ValueError: If an argument is out of range, or the result of `step` does not match `state`.
         TypeError: If an argument has the wrong type.
-        StoreError: If the store cannot be written to, or holds another run; the message says what differs.
-        SolveError: If the state becomes NaN and `throw` is set; what was reached is in the store.
+        StoreError: If the store cannot be written to, or contains another run; the message lists the differences.
+        SolveError: If the state becomes NaN and `throw` is set; everything that was reached is in the store.
 
     Example:
         ```python

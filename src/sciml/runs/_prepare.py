@@ -175,6 +175,6 @@ def frame_of(segment: AbstractSegment, inputs: Inputs, carry: Carry) -> PyTree |
 
 
 def frames_per_block(frame: PyTree | None) -> int:
-    """Returns how many frames stand in a block."""
+    """Returns the number of frames in a block."""
     size = sum(math.prod(x.shape) * x.dtype.itemsize for x in jax.tree.leaves(frame))
     return max(1, min(choices().runs.frames_at_most, choices().runs.frames // max(1, size)))

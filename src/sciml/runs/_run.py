@@ -67,7 +67,7 @@ def to_dataset(
 
 
 class Run:
-    """The result of `simulate` and `iterate`: frames that are read when they are asked for, and how the run ended.
+    """The result of `simulate` and `iterate`: frames that are read on demand, and the end of the run.
 
     `len(run)` is the number of frames, `run[i]` one of them, `run[i:j]` and `run[[i, j]]` some with times first,
     `run.values` all. A frame is what `output` returned or the state, as NumPy arrays, with members first where there
@@ -148,7 +148,7 @@ class Run:
         return self.values
 
     def raise_if_failed(self) -> "Run":
-        """Returns the run, or raises one error that says how many members failed, which and why.
+        """Returns the run, or raises one error with the number, the indices and the causes of failed members.
 
         Raises:
             SolveError: If any member failed.

@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 def settle(tree: _T) -> _T:
-    """Returns arrays of which all lie on the mesh of the first one that is spread, whole where they lay elsewhere."""
+    """Returns arrays that are all on the mesh of the first one that is spread, replicated if they were elsewhere."""
     spread = [x.sharding for x in jax.tree.leaves(tree) if _is_spread(x) and isinstance(x.sharding, NamedSharding)]
     if not spread:
         return tree

@@ -48,7 +48,7 @@ from .segments._stops import read_stops
 def space_of(model: Any) -> dict[str, list[float]] | None:
     """Returns the coordinates of the unknowns by axis; None where the model has no grid, or several.
 
-    The model itself, or parts of it such as `Boundaries` and `Spectral`, say it by a `grid` and a `location` on it.
+    The model itself, or parts of it such as `Boundaries` and `Spectral`, define it by a `grid` and a `location` on it.
     """
 
     def says(x: Any) -> bool:

@@ -1,6 +1,6 @@
 """Methods for initial value problems, the argument `solver` of `sciml.solve`.
 
-- `AbstractStepper`: a one-step method of one's own, with its `Traits`, whose steps return a `Step`.
+- `AbstractStepper`: a custom one-step method, with its `Traits`, whose steps return a `Step`.
 - `Rodas5P`, `Rosenbrock23`: implicit methods for stiff and differential-algebraic equations; they are
   diffrax solvers too.
 - `BDF`: backward differentiation formulas of variable order, for stiff and differential-algebraic equations.

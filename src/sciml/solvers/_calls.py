@@ -55,10 +55,10 @@ class Static:
 
 
 def split(tree: PyTree) -> tuple[Static, list]:
-    """Returns what is static of arguments, and their arrays; functions of the same code are the same.
+    """Returns the static part of arguments, and their arrays; functions of the same code are the same.
 
     Raises:
-        TypeError: If what is static cannot be hashed.
+        TypeError: If the static part cannot be hashed.
     """
     leaves, treedef = jax.tree.flatten(first_of_same_code(tree))
     arrays = [x for x in leaves if isinstance(x, ARRAYS)]
@@ -106,7 +106,7 @@ _CALLS: dict[tuple, WarmCall] = {}
 
 
 def key_of(inputs: PyTree, given: PyTree) -> tuple[tuple | None, list]:
-    """Returns what a call is remembered by, None where it cannot be, and the arrays of its inputs.
+    """Returns the key of a call, None if it has none, and the arrays of its inputs.
 
     Args:
         inputs: Model, state and args, whose arrays count by shape and dtype.

@@ -86,7 +86,7 @@ def solve(
 
     Raises:
         TypeError: If diffrax has no such adjoint.
-        ValueError: If diffrax cannot do what the adjoint asks for, or its inputs differ between the devices of a
+        ValueError: If diffrax does not support the adjoint, or its inputs differ between the devices of a
             `jax.shard_map`.
     """
     with_diffrax = adjoint.for_diffrax()

@@ -179,7 +179,7 @@ def _rounding(times: Times) -> Array:
 
 
 def misplaced(saves: Array, times: Times, span: Array) -> Bool[Array, " times"]:
-    """Returns which saved times lie outside the interval, or come after a later one, which the solve is past by then.
+    """Returns the saved times that are outside the interval or come after a later one, which are never reached.
 
     Args:
         saves: The saved times from the start, in the direction of time.
@@ -305,12 +305,12 @@ class Settings(NamedTuple):
         plan: The result of `make_plan`.
         adjoint: How derivatives are computed.
         batching: How members share the loop.
-        constant: Whether model and args are known, so that no derivative by them can be asked for.
+        constant: Whether model and args are known, so that no derivative with respect to them can be requested.
         impl: The backend for many members.
         stencil_backend: The backend for a model that is a stencil; None if no kernel is requested.
         intervals: After how many steps of a kernel states are saved, or None.
         solver: The name of the method.
-        hands_out: Whether the solution has what a later solve goes on from.
+        hands_out: Whether the solution contains the resumable state.
     """
 
     plan: Plan
@@ -449,7 +449,7 @@ def _devices_alike(settings: Settings, problem: MemberProblem, times: Times, sta
 def _run(
     integrator: Integrator, settings: Settings, stencil_steps: StencilSteps | None, y0: Y, operands: Operands
 ) -> Result:
-    """Runs the loop that the plan asks for, so that it can be differentiated."""
+    """Runs the loop of the plan, so that it can be differentiated."""
     plan, intervals = settings.plan, settings.intervals
     if stencil_steps is not None and intervals is not None and plan.count is not None:
         integrator = dataclasses.replace(integrator, dense=False)

@@ -39,7 +39,7 @@ from .methods.stochastic._abstract import AbstractStochasticStepper
 DEFAULT_MAX_STEPS = 2**14
 
 COURANT = 0.45
-"""The Courant number of conservation laws: up to 1/2 what is positive stays so."""
+"""The Courant number of conservation laws: up to 1/2 positive quantities stay positive."""
 
 _MOST_STEPS = 2**31 - 2  # steps are counted in 32 bits
 
@@ -75,7 +75,7 @@ class Times(NamedTuple):
         Args:
             request: The arguments of `solve`.
             interval: Its start and end.
-            saves: The saved times as they were asked for, or None.
+            saves: The given saved times, or None.
             saved: The same as an array.
             step: The step.
         """
@@ -224,7 +224,7 @@ def plan_events(plan: Plan, events: GivenEvents, adjoint: AbstractAdjoint) -> Pl
 def _within(
     invariants: Callable | None, admissible: Admissible | None, steps: StepControl, stepper: AbstractStepper
 ) -> AbstractStepper:
-    """Returns a method that knows its tolerances, and whose steps keep invariants and end at admissible states.
+    """Returns a method with its tolerances, whose steps keep invariants and end at admissible states.
 
     Raises:
         ValueError: If the method works in other variables than the state's.
@@ -365,7 +365,7 @@ def with_courant_number(model: Any, request: Request) -> Request:
     """Returns a request with the given Courant number, or the default of a conservation law, checked.
 
     Raises:
-        ValueError: If it is not a positive number, or the model says nothing of its waves.
+        ValueError: If it is not a positive number, or the model does not define its wave speeds.
     """
     cfl = request.cfl
     if cfl is None:
@@ -387,7 +387,7 @@ def with_courant_number(model: Any, request: Request) -> Request:
 
 
 def default_solver(model: Any, request: Request, y0: PyTree) -> Any:
-    """Returns the method that was asked for, or one for the model by its type and by whether its steps are fixed."""
+    """Returns the given method, or one for the model by its type and by whether its steps are fixed."""
     if request.solver is not None:
         return request.solver
     if promises_stiffness(model):

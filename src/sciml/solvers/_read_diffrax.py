@@ -1,4 +1,4 @@
-"""Reads diffrax's objects: what they ask of sciml's own loops, or that diffrax has to run the solve."""
+"""Reads diffrax's objects: their settings for sciml's own loops, or the need to run the solve in diffrax."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast

@@ -1,4 +1,4 @@
-"""The arguments of `solve`, as they were given, and the interval of time that they ask for."""
+"""The arguments of `solve`, unchanged, and their interval of time."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -70,14 +70,14 @@ class Request(NamedTuple):
 
     @property
     def fixed_steps(self) -> bool:
-        """Whether it asks for fixed steps, by their size or by a controller."""
+        """Whether it selects fixed steps, by their size or by a controller."""
         if self.stepsize_controller is not None:
             return isinstance(self.stepsize_controller, diffrax.ConstantStepSize)
         return self.dt is not None
 
     @property
     def names_error_control(self) -> list[str]:
-        """The names of the arguments that ask for steps chosen by the error."""
+        """The names of the arguments that select adaptive steps."""
         found = {"rtol": self.rtol, "atol": self.atol, "dt0": self.dt0}
         if not isinstance(self.stepsize_controller, diffrax.ConstantStepSize):
             found["stepsize_controller"] = self.stepsize_controller
@@ -87,7 +87,7 @@ class Request(NamedTuple):
         """Checks that steps are either fixed or chosen by the error.
 
         Raises:
-            ValueError: If they are asked to be both.
+            ValueError: If they select both.
         """
         if self.dt is not None and self.dt0 is not None:
             raise ValueError(

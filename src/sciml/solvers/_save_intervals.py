@@ -1,7 +1,7 @@
 """Fixed steps by a kernel with states saved between them: runs of equal steps, one after the other.
 
 A kernel keeps no state between its steps, so a saved state must be one that a kernel ends with. Each interval between
-two saved times is a solve of its own, with its derivatives; equal intervals share one program.
+two saved times is a separate solve, with its derivatives; equal intervals share one program.
 """
 
 import dataclasses

@@ -17,8 +17,8 @@ class Stats(NamedTuple):
     Attributes:
         accepted: The number of accepted steps.
         rejected: The number of rejected steps, those that were taken again up to an event included.
-        evaluations: The number of evaluations of the vector field, at most the largest 32-bit integer; -1 where
-            the library that ran the solve does not say, or the method or events make it differ from step to step.
+        evaluations: The number of evaluations of the vector field, at most the largest 32-bit integer; -1 if the
+            library that ran the solve does not report it, or the method or events make it differ from step to step.
         executed: The number of steps that the loop executed on the member's lane. Under `jax.vmap` these
             are more than its own, since members wait for one another; see `lane_efficiency`. Those with
             large states on a CPU do not, which run one after another.
@@ -54,7 +54,7 @@ class Solution(eqx.Module):
 
     Attributes:
         ts: The saved times, of shape `(times,)`; a PyTree of such where `diffrax.SaveAt(subs=...)` has several outputs.
-        ys: The states at these times: like `y0`, with the times first on every leaf; or what the outputs keep of them.
+        ys: The states at these times: like `y0`, with the times first on every leaf; or the results of the outputs.
         status: A code of `sciml.Status`.
         t_reached: The time up to which the solution is good; `t1` where it was successful.
         stats: Steps and evaluations.
@@ -104,7 +104,7 @@ class Solution(eqx.Module):
             Like `y0`, with the shape of `t` first on every leaf.
 
         Raises:
-            ValueError: If dense output was not asked for, or there are members.
+            ValueError: If dense output was not requested, or there are members.
 
         Example:
             ```python
@@ -135,7 +135,7 @@ class Solution(eqx.Module):
         return self.dense
 
     def raise_if_failed(self) -> "Solution":
-        """Returns the solution, or raises one error that says how many members failed, which and why.
+        """Returns the solution, or raises one error with the number, the indices and the causes of failed members.
 
         Raises:
             SolveError: If any member failed.

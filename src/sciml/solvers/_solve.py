@@ -225,10 +225,10 @@ def solve(
 
 
 def _solved(model: Any, y0: Y, request: Request) -> Solution:
-    """Returns what a solve came to, whether it failed or not.
+    """Returns the result of a solve, whether it failed or not.
 
-    Some calls take several solves: to save more than states at given times, and to differentiate through events by an
-    adjoint that does not know them. These are given this function, and call it with requests of their own.
+    Some calls need several solves: to save more than states at given times, and to differentiate through events with an
+    adjoint that does not support them. These get this function, and call it with their own requests.
     """
     saveat, continuation = read_continuation(request.saveat, request.resume)
     request = request._replace(saveat=saveat, args=None if request.args is None else arrays_of(request.args))
@@ -289,7 +289,7 @@ def _solve(
         y0: The initial state.
         request: The arguments of `solve`.
         adjoint: How derivatives are computed.
-        kernel: The kernel that was asked for, by the call or the block around it.
+        kernel: The kernel requested by the call or the block around it.
         name: The key under which the call is remembered, or None.
         events: The events, as they were read.
         continuation: The solve that it continues, and whether another is to continue it.
@@ -373,7 +373,7 @@ def _check_functions_of_state(request: Request, adjoint: AbstractAdjoint, y0: Y)
 
 
 def _check_diffrax_can(model: Any) -> None:
-    """Checks that diffrax, which knows neither delays nor reactions, is not asked for them.
+    """Checks that diffrax, which supports neither delays nor reactions, is not used for them.
 
     Raises:
         ValueError: If it is.
@@ -387,10 +387,10 @@ def _check_diffrax_can(model: Any) -> None:
 
 
 def _without_kernel(kernel: KernelRequest, why: str) -> KernelRequest:
-    """Returns XLA in place of a kernel that need not run the solve.
+    """Returns XLA instead of a kernel that need not run the solve.
 
     Raises:
-        ValueError: If one was asked for.
+        ValueError: If one was requested.
     """
     if kernel == XLA or kernel.impl == "auto":
         return XLA
@@ -398,10 +398,10 @@ def _without_kernel(kernel: KernelRequest, why: str) -> KernelRequest:
 
 
 def _with_kernel(model: Any, y0: Y, kernel: KernelRequest) -> tuple[Any, KernelRequest]:
-    """Returns a conservation law whose rates a kernel computes, where one is taken, and what else is asked for then.
+    """Returns a conservation law whose rates a kernel computes, if one is used, and the remaining request.
 
     Raises:
-        ValueError: If a kernel was asked for that cannot run the law.
+        ValueError: If a kernel was requested that cannot run the law.
     """
     if kernel == XLA or not isinstance(model, AbstractConservationLaw) or not isinstance(y0, jax.Array):
         return model, kernel
@@ -410,7 +410,7 @@ def _with_kernel(model: Any, y0: Y, kernel: KernelRequest) -> tuple[Any, KernelR
 
 
 def _kernel() -> KernelRequest:
-    """Returns what the block around the call asks for: XLA where "auto" has nothing else."""
+    """Returns the request of the block around the call: XLA where "auto" has nothing else."""
     kernel = USED.get()
     return XLA if kernel == AUTO and default_platform() not in KERNEL_OF else kernel
 
@@ -449,7 +449,7 @@ def _stencil_backend(
     """Returns the backend of a model that is a stencil, None if it is not a kernel, and the steps after which it saves.
 
     Raises:
-        ValueError: If a kernel was asked for that cannot run the solve.
+        ValueError: If a kernel was requested that cannot run the solve.
     """
     backend = backend_of(model, kernel)
     if backend is None:  # no kernel is asked for

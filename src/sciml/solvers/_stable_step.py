@@ -72,7 +72,7 @@ def settle_step(
     """Returns a request with the size of fixed steps, and the longest stable one where that is not known yet.
 
     If the steps are fixed and `dt` is None, it is at most 0.9 times the longest stable step, so that all steps are
-    equal. `dt` remains None where the model does not say its eigenvalues or the method has no limit.
+    equal. `dt` remains None if the model does not define its eigenvalues or the method has no limit.
 
     Args:
         model: The model.
@@ -134,7 +134,7 @@ def _with_step(request: Request, interval: Interval, dt: Any) -> tuple[Request, 
 
 
 def _limit(*given: Any) -> Array:
-    """The longest stable step, known where what it depends on is."""
+    """The longest stable step, known if its inputs are known."""
     if concrete(jnp.add(0, 0)) and all(map(concrete, jax.tree.leaves(given))):
         return _compiled(*given)
     closed = jax.make_jaxpr(lambda: longest_step(*given))()  # in a trace: what it depends on are its constants

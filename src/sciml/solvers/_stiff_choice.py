@@ -1,11 +1,11 @@
-"""Whether a solve that names no method takes one for stiff equations, by what its numbers say.
+"""Whether a solve without `solver` uses a method for stiff equations, based on run-time numbers.
 
 If they are known, which they are outside of `jax.jit` and `jax.vmap` and also in a gradient, two signs count:
 `diffrax.Tsit5` reached the limit of steps; or, for a large state with expensive steps, an eigenvalue at the start
-requires more steps than the limit. An equation that is not stiff costs no more than if nobody asked. In a program that
-is traced there are no numbers, and the model's own word counts; see `promised_method`. A second loop there, for members
-that turn out to be stiff, would make every program compile for more than twice as long, a gradient for three times:
-`Status.stiff` says which method to name instead.
+requires more steps than the limit. An equation that is not stiff costs no more than without this check. In a program
+that is traced there are no numbers, and the model's own word counts; see `promised_method`. A second loop there, for
+members that turn out to be stiff, would make every program compile for more than twice as long, a gradient for three
+times: `Status.stiff` recommends a method.
 """
 
 from collections.abc import Callable
@@ -49,11 +49,11 @@ _TYPED = (
     AbstractSplit,
     diffrax.AbstractTerm,
 )
-"""Models with methods of their own, and waves, which no implicit method makes cheaper."""
+"""Models with their own methods, and waves, which no implicit method makes cheaper."""
 
 
 def method_before(model: Any, y0: Y, request: Request) -> Any:
-    """Returns a stiff method where the numbers of a large state say that `Tsit5` would not reach the end, else None.
+    """Returns a stiff method if the eigenvalues of a large state predict that `Tsit5` would fail, otherwise None.
 
     Args:
         model: The model.
@@ -100,7 +100,7 @@ def _logged(model: Any, found: str, chosen: Chosen) -> Any:
 
 
 def _may_change(model: Any, request: Request) -> bool:
-    """Whether nothing that was asked for rules out another method than the explicit one."""
+    """Whether no given argument rules out another method than the explicit one."""
     # with one of these another method would not do the same
     fixed = request.stepsize_controller, request.dt, request.cfl, request.resume, request.key
     if any(x is not None for x in fixed) or USED.get().impl == "pallas":

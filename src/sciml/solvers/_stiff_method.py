@@ -40,7 +40,7 @@ class Chosen(NamedTuple):
 
 
 def promises_stiffness(model: Any) -> bool:
-    """Returns whether a model says that it is stiff."""
+    """Returns whether a model declares that it is stiff."""
     return getattr(model, "stiff", False) is True
 
 
@@ -63,7 +63,7 @@ def stiff_method(model: Callable, t: RealScalarLike, y0: PyTree, args: Args, fix
 
 
 def promised_method(model: Callable, t: RealScalarLike, y0: PyTree, args: Args, fixed_steps: bool) -> Rodas5P | BDF:
-    """Returns the method for a model that says that it is stiff, and logs it once."""
+    """Returns the method for a model that declares that it is stiff, and logs it once."""
     chosen = stiff_method(model, t, y0, args, fixed_steps)
     log_choice(model, "is declared stiff", chosen)
     return chosen.solver

@@ -21,7 +21,7 @@ def tune_stencil(
     """Times the tilings of a model's fields that a kernel can use, and keeps the fastest for later runs.
 
     It runs the steps that `sciml.solve` and `sciml.simulate` take with a fixed `dt`. Their length is zero here, which
-    takes as long as any other. See `sciml.kernels.stencil.tune` for what is kept, and where.
+    takes as long as any other. See `sciml.kernels.stencil.tune` for the stored results and their location.
 
     Args:
         model: A model that is a stencil: one with a method `stencil(y)`.
@@ -36,7 +36,7 @@ def tune_stencil(
     Raises:
         TypeError: If the model is not a stencil, or this is called in a function that JAX transforms.
         ValueError: If the method has no kernel, or the kernel cannot run the model, or nothing is left to try.
-        RuntimeError: If nothing of what was tried runs.
+        RuntimeError: If no tried tiling runs.
 
     Example:
         ```python

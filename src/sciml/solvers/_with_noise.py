@@ -164,10 +164,10 @@ def path_of(key: Any, t0: Array, t1: Array, dt: Array | None, cut: bool = False)
         cut: Whether equal steps may end within an interval of the path, at events.
 
     Raises:
-        ValueError: If the solve leaves the interval of the path, or steps cannot be told apart.
+        ValueError: If the solve leaves the interval of the path, or steps cannot be distinguished.
     """
     if isinstance(key, BrownianPath) or dt is None:
-        # as deep as the dtype of time can tell points apart
+        # as deep as the dtype of time can distinguish points
         depth = min(DEPTH, -round(math.log2(float(jnp.finfo(t0.dtype).eps))) - 3)
         end = jnp.where(t1 > t0, t1, t0 + 1)  # a solve of no length sees nothing of its path
         key = key if isinstance(key, BrownianPath) else BrownianPath(key, t0, end, depth)

@@ -19,7 +19,7 @@ from .methods.around._admissible import read_admissible
 
 
 def wrong_start(sol: Solution, model: Any, y0: Y, request: Request) -> str | None:
-    """Returns what is wrong with the values that a failed solve of one member was given; None where that is not known.
+    """Returns the fault in the given values of a failed solve of one member; None if it is not known.
 
     Args:
         sol: The solve.
@@ -38,7 +38,7 @@ def wrong_start(sol: Solution, model: Any, y0: Y, request: Request) -> str | Non
 
 @contextlib.contextmanager
 def naming_texts(args: Any) -> Iterator[None]:
-    """Adds to what a model raised a note with the texts in `args`, where there are some.
+    """Adds a note about strings in `args`, if there are some, to an error of the model.
 
     Raises:
         TypeError: The error of the model.
@@ -104,7 +104,7 @@ def _first(wrong: Any, x: Any) -> tuple[str, Any]:
 #
 # Reaction rates require amounts that are not below zero. An error within `atol` leads there, and a rate that is
 # quadratic in a small amount may then drive the state away from zero ever faster: Robertson's reaction in float32 ends
-# at minus ten millions of the whole. Each step on the way is as exact as was asked, so that the status is a success.
+# at minus ten millions of the whole. Each step on the way is within the tolerances, so that the status is a success.
 
 
 _FAR = 100.0

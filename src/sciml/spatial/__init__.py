@@ -35,7 +35,7 @@ Elliptic problems
     and `Multigrid`, with a smoother (`RedBlack`, `Lines`, `ChebyshevSmoother`); `ImplicitDiffusion` for the implicit
     part of a time step
 
-Every operator is a module, made of a grid and its boundary and called with a field. It knows its `radius`,
+Every operator is a module, made of a grid and its boundary and called with a field. It has its `radius`,
 `spectral_radius`, `symbol` and `sparsity`.
 
 Example:

@@ -1,4 +1,4 @@
-"""A grid of which every device holds a block: what models ask whose unknowns are at centres and at nodes."""
+"""A grid of which every device holds a block: the parts that models with unknowns at centres and at nodes need."""
 
 import abc
 

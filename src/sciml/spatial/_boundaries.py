@@ -24,7 +24,7 @@ class Boundaries(eqx.Module):
     `pad` surrounds a field with ghost cells, axis by axis, so that those in the corners are right as well. At a wall
     the ghost values belong to the polynomial that satisfies the condition and runs through the nearest unknowns. With
     `accuracy=2` and unknowns at centres these are the reflections $2 g - u_0$ and $u_0 + h s$, which keep second
-    differences symmetric; an operator of higher order asks for more.
+    differences symmetric; an operator of higher order requires more.
 
     Wherever operators take a boundary, they also take the `conditions` of this class, or any object with methods
     `pad` and `extend` of these signatures, such as one that fetches ghost cells from other devices.
@@ -38,10 +38,10 @@ class Boundaries(eqx.Module):
     Args:
         grid: The grid.
         conditions: One condition for all sides; or by name, `{"x": Periodic(), "y-": Dirichlet(1.0), "y+": Neumann()}`.
-            The axis $r = 0$ of an `OrthogonalGrid` takes none, a full circle of angles is `Periodic` by itself.
+            The axis $r = 0$ of an `OrthogonalGrid` has no condition, and a full circle of angles is automatically
+            `Periodic`.
         at: The positions of the unknowns, `"center"` or `"node"`, or one for each axis. An unknown at a node on the
-            wall is left out where `Dirichlet` gives its value, and `location` then says `"inner"`, `"lower"` or
-            `"upper"`.
+            wall is left out if `Dirichlet` sets its value, and `location` is then `"inner"`, `"lower"` or `"upper"`.
         body: An `Immersed`, for unknowns at centres.
 
     Raises:
@@ -90,7 +90,7 @@ class Boundaries(eqx.Module):
 
     @property
     def uniform(self) -> bool:
-        """Whether all cells are alike, and none lies in a body."""
+        """Whether the grid is uniform, without a body."""
         return self.body is None and isinstance(self.grid, Grid)
 
     @property

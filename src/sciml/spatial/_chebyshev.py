@@ -9,7 +9,7 @@ from jaxtyping import Array, Inexact
 class Chebyshev(eqx.Module):
     r"""A field on an interval as a polynomial through the Chebyshev points, $x_j = m - r \cos(\pi j / N)$.
 
-    The $N + 1$ points include both ends and lie closer towards them. Derivatives and integrals are exact for the
+    The $N + 1$ points include both ends and are denser towards them. Derivatives and integrals are exact for the
     polynomial, so that their error decreases faster than any power of $N$ for a smooth field.
 
     Attributes:

@@ -70,8 +70,8 @@ class Periodic(eqx.Module):
 class AbstractWall(eqx.Module):
     """A condition at a side that does not look at the opposite side.
 
-    Its leaves are its values: numbers, arrays over the side, or functions `(t, args)`. They can be differentiated
-    and swept. A condition of your own derives from this class and gives `points`, `ghosts` and `homogeneous`.
+    Its leaves are its values: numbers, arrays over the side, or functions `(t, args)`. They can be differentiated and
+    swept. A custom condition derives from this class and defines `points`, `ghosts` and `homogeneous`.
     """
 
     @abc.abstractmethod
@@ -110,7 +110,7 @@ class AbstractWall(eqx.Module):
 
 
 def callable_leaf(x: Any) -> bool:
-    """Whether a part of a condition is one of its values that is a function, perhaps with leaves of its own."""
+    """Whether a part of a condition is one of its values that is a function, possibly with leaves."""
     return callable(x) and not isinstance(x, AbstractWall)
 
 

@@ -57,7 +57,7 @@ class VariableLaplacian(eqx.Module):
     r"""Diffusion with a coefficient that varies, $\nabla \cdot (k \nabla u)$, as a difference of fluxes.
 
     The flux through a face is $k$ between the cells times the slope there. With `order=2` it is symmetric, and
-    conserves the integral of `u` where no flux passes the walls. So it does on an `OrthogonalGrid` and around a body,
+    conserves the integral of `u` without flux through the walls. So it does on an `OrthogonalGrid` and around a body,
     where `order=2` is the one there is.
 
     Attributes:
@@ -201,7 +201,7 @@ class VariableLaplacian(eqx.Module):
         return total
 
     def _through_faces(self, u: Array, t: RealScalarLike | None, args: Args) -> Array:
-        """The same where cells differ, or some lie in a body."""
+        """The same for a non-uniform grid or a body."""
         padded = jax.lax.optimization_barrier(self.boundary.pad(u, 1, t=t, args=args))
         k = self.coefficient.astype(jnp.finfo(u.dtype).dtype)
         k = jnp.broadcast_to(k, getattr(self.boundary, "shape", k.shape)) if k.ndim else k

@@ -37,7 +37,7 @@ class FromZero(lx.AbstractLinearSolver[Any]):
     solver: lx.BiCGStab
 
     def init(self, operator: lx.AbstractLinearOperator, options: dict[str, Any]) -> Any:
-        """Returns what the iteration makes of the operator."""
+        """Returns the result of the operator for the iteration."""
         return self.solver.init(operator, options)
 
     def compute(self, state: Any, vector: Array, options: dict[str, Any]) -> tuple[Array, lx.RESULTS, dict[str, Any]]:
@@ -63,7 +63,7 @@ class FromZero(lx.AbstractLinearSolver[Any]):
         return self.solver.conj(state, options)
 
     def assume_full_rank(self) -> bool:
-        """Returns what the iteration assumes."""
+        """Returns the assumptions of the iteration."""
         return self.solver.assume_full_rank()
 
 
@@ -84,8 +84,8 @@ def diffuse(laplacian: Laplacian, coefficient: Array) -> Any:
 class ImplicitDiffusion(eqx.Module):
     r"""The linear part $A u = \nabla \cdot (D \nabla u)$ of a diffusion, to solve with.
 
-    It is what a model with diffusion needs to be an `sciml.AbstractSplit`: `stiff` is a call, `solve_shifted` is
-    `solve`. Values at the walls count as zero, and belong to the rest of the model. $(1 - \tau A) y = r$ is solved
+    A model with diffusion needs it to be an `sciml.AbstractSplit`: `stiff` is a call, `solve_shifted` is `solve`.
+    Values at the walls count as zero, and belong to the rest of the model. $(1 - \tau A) y = r$ is solved
 
     - by transforms, where $D$ is a number and the boundary separates: any mix of `Periodic`, `Dirichlet` and
       `Neumann` for `order=2`, periodic axes for every order;

@@ -139,10 +139,10 @@ class Biharmonic(eqx.Module):
     both are `Dirichlet(0.0)`; for a conserved density both are `Neumann(0.0)`. A clamped plate, with $u$ and its
     slope given, has another form.
 
-    Between walls the inner Laplacian is of an order two higher than asked for: the outer one divides its error, which
-    is not smooth next to a wall, by the spacing squared. So $\nabla^4 u$ keeps its order up to the walls. Of order 2 it
-    is the square of the symmetric Laplacian, and it is its *solutions* that are of second order. Order 8 requires
-    periodic axes, because between walls rounding hides it.
+    Between walls the inner Laplacian has an order two higher than requested: the outer one divides its error, which is
+    not smooth next to a wall, by the spacing squared. So $\nabla^4 u$ keeps its order up to the walls. Of order 2 it is
+    the square of the symmetric Laplacian, and it is its *solutions* that are of second order. Order 8 requires periodic
+    axes, because between walls rounding hides it.
 
     Attributes:
         inner: The Laplacian of $u$.

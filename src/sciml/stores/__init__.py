@@ -4,8 +4,8 @@
 - `NpzStore`: a file for each block.
 - `ZarrStore`: one data set of all blocks.
 - `OrbaxStore`: arrays that span hosts.
-- `StoreError`: what is wrong with a store; `DamagedBlockError`: a block that is not what was written.
-- `to_named`, `from_named`: PyTrees as arrays by name, for stores of your own.
+- `StoreError`: a faulty store; `DamagedBlockError`: a block that was changed after it was written.
+- `to_named`, `from_named`: PyTrees as arrays by name, for custom stores.
 """
 
 from ._abstract import AbstractStore as AbstractStore

@@ -14,16 +14,16 @@ _CREATING = threading.Lock()
 
 
 class AbstractStore(abc.ABC):
-    """Numbered blocks of arrays under a manifest: where `simulate`, `iterate` and `sweep` keep what they make.
+    """Numbered blocks of arrays under a manifest: the storage of `simulate`, `iterate` and `sweep`.
 
     A block, once put, is whole, whenever the process is killed. Blocks may be put in any order, and the same one
     twice; several processes may put different ones.
 
-    To write a store of your own, say where blocks go: `put`, `get`, `numbers` and `remove`. A store that is a folder
-    also says its `path`; manifest and checkpoints then go there. A store that is not a folder overrides `read_manifest`
-    and `write_manifest`, and `create_manifest` and `lock` if several processes share it; a run in it needs its own
-    `checkpoints=` to resume after a crash. `to_named` and `from_named` convert PyTrees to arrays by name and back.
-    `sciml.verify.check_store` checks all of it.
+    A custom store defines the location of blocks: `put`, `get`, `numbers` and `remove`. A store that is a folder also
+    defines its `path`; manifest and checkpoints are then written there. A store that is not a folder overrides
+    `read_manifest` and `write_manifest`, and `create_manifest` and `lock` if several processes share it; a run in it
+    needs its own `checkpoints=` to resume after a crash. `to_named` and `from_named` convert PyTrees to arrays by name
+    and back. `sciml.verify.check_store` checks all of it.
 
     Attributes:
         spans_hosts: Whether every process of a run that spans several puts its part of a block; otherwise one does.
@@ -77,7 +77,7 @@ class AbstractStore(abc.ABC):
 
     @abc.abstractmethod
     def put(self, number: int, tree: PyTree) -> None:
-        """Writes block `number`, in place of one that was there.
+        """Writes block `number`, replacing an existing one.
 
         Args:
             number: The block, from 0.
@@ -96,13 +96,13 @@ class AbstractStore(abc.ABC):
         Args:
             number: The block.
             like: A PyTree of the structure to return, of arrays or `jax.ShapeDtypeStruct` whose shapes and dtypes the
-                block must have, or of other objects where these may be any. It may ask for some of the arrays only.
+                block must have, or of other objects where these may be any. It may request only some of the arrays.
                 With None, returns a dictionary of the arrays by name, such as "u" or "layers/0/weight", or the array
                 where the block is nothing else.
 
         Raises:
             StoreError: If there is no such block, or it cannot be read, or is not like that: `DamagedBlockError` if it
-                is not what was put, which a store must notice.
+                was changed after it was put, which a store must detect.
         """
 
     @abc.abstractmethod
@@ -155,7 +155,7 @@ class AbstractStore(abc.ABC):
         """Writes the manifest where none has been written, and returns whether that was so.
 
         Of several runs that open one new store at the same time, only one gets True. By default by a file in `path`; a
-        store with a `write_manifest` of its own looks first, under a lock of this process.
+        store with its own `write_manifest` checks first, under a lock of this process.
 
         Raises:
             StoreError: If it cannot be written.
@@ -170,7 +170,7 @@ class AbstractStore(abc.ABC):
             return True
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
-        """Writes the manifest, a dictionary that JSON can hold, in place of the last; by default to a file in `path`.
+        """Writes the manifest, a dictionary of JSON values, instead of the last; by default to a file in `path`.
 
         Raises:
             StoreError: If it cannot be written.

@@ -34,11 +34,11 @@ _CAUSES = {
 
 
 class StoreError(RuntimeError):
-    """Raised where results cannot be written or read, or do not belong to the run that asks for them."""
+    """Raised if results cannot be written or read, or do not belong to the run that requests them."""
 
 
 class DamagedBlockError(StoreError):
-    """Raised where a block is there but is not what was written; a sweep computes such a block again.
+    """Raised if a block was changed after it was written; a sweep computes such a block again.
 
     Example:
         ```python
@@ -99,7 +99,7 @@ def write(path: str | os.PathLike, fill: Callable[[IO[bytes]], Any]) -> None:
         fill: Writes the content to an open file.
 
     Raises:
-        StoreError: If the file cannot be written, for a full disk for example; what was there is intact.
+        StoreError: If the file cannot be written, for example because of a full disk; existing files are intact.
     """
     path = pathlib.Path(path)
     try:
@@ -134,7 +134,7 @@ def replace(path: pathlib.Path, fill: Callable[[IO[bytes]], Any]) -> None:
 def create(path: str | os.PathLike, content: bytes) -> bool:
     """Writes a file where there is none, whole and at once; returns whether there was none.
 
-    Of several processes that call this at the same time, one is told that it wrote the file.
+    Of several processes that call this at the same time, one gets True because it wrote the file.
 
     Raises:
         StoreError: If the file cannot be written.
@@ -243,8 +243,8 @@ def _read_member(archive: zipfile.ZipFile, member: str) -> np.ndarray:
 def clear_leftovers(folder: str | os.PathLike) -> list[str]:
     """Removes what killed writers left half written, and returns the names; a living writer's files stay.
 
-    A writer on this machine is asked for by its process id. A process on another machine cannot be checked, and its
-    file is removed when it is a day old.
+    A writer on this machine is checked by its process id. A process on another machine cannot be checked, and its file
+    is removed when it is a day old.
     """
     removed = []
     for path in pathlib.Path(folder).glob(".*.tmp"):

@@ -1,4 +1,4 @@
-"""A fingerprint of what a run depends on, in named parts, so that a mismatch can say which part differs."""
+"""A fingerprint of the inputs of a run, in named parts, so that a mismatch can name the part that differs."""
 
 import functools
 import hashlib
@@ -70,7 +70,7 @@ class Part(NamedTuple):
         digest: Of all that belongs to it.
         text: A description of it, in a line, for people.
         leaves: Its leaves, by path, if there are not too many: a digest and a line each.
-        follows: Whether it depends on other parts, and so says nothing new where these differ.
+        follows: Whether it depends on other parts, and therefore adds no information if these differ.
         compiled_for: For a program, the number of devices and the shapes that it was compiled for: programs for
             different ones cannot be compared, and count as the same.
     """
@@ -91,8 +91,8 @@ class Fingerprint(NamedTuple):
 
     Attributes:
         parts: By name, in the order given.
-        sources: Versions of loaded packages and digests of loaded files by module. They are not part of what a run
-            depends on, but name the likely cause where a program differs.
+        sources: Versions of loaded packages and digests of loaded files by module. They do not belong to the inputs of
+            a run, but name the likely cause if a program differs.
     """
 
     parts: dict[str, Part]
@@ -104,7 +104,7 @@ class Fingerprint(NamedTuple):
         return digest_of("fingerprint", *(f"{name}={part.digest}" for name, part in sorted(self.parts.items())))
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what a manifest holds of it."""
+        """Returns the part of it that a manifest stores."""
         parts = {name: _to_json(part) for name, part in self.parts.items()}
         return {"digest": self.digest, "parts": parts, "sources": dict(self.sources)}
 
@@ -114,7 +114,7 @@ class Fingerprint(NamedTuple):
         return cls({name: Part(**part) for name, part in value["parts"].items()}, value.get("sources", {}))
 
     def differences(self, other: "Fingerprint") -> list[str]:
-        """Returns a line for each part, or each leaf of it, that differs: its name, what it was and is in `other`."""
+        """Returns a line for each part, or leaf of it, that differs: its name, and its values here and in `other`."""
         names = dict.fromkeys((*self.parts, *other.parts))
         follow = {name for name in names if any(name in f.parts and f.parts[name].follows for f in (self, other))}
         lines = self._lines(other, [n for n in names if n not in follow]) or self._lines(other, sorted(follow))
@@ -145,16 +145,16 @@ class Fingerprint(NamedTuple):
 def fingerprint(**parts: Any) -> Fingerprint:
     """Returns the fingerprint of named values, and of versions and platform.
 
-    Arrays count by dtype, shape and bytes, random keys by their data, functions by compiled code,
-    defaults, what they close over and the globals they read, classes by their functions, modules and other objects
-    by what they hold. Code of installed packages counts by its name, and code that is reached by other ways than
-    names not at all: the `program` that was made of all of it says whether that has changed.
+    Arrays count by dtype, shape and bytes, random keys by their data, functions by compiled code, defaults, closed-over
+    values and the globals they read, classes by their functions, modules and other objects by their contents. Code of
+    installed packages counts by its name, and code that is reached in other ways than by names does not count: the
+    compiled `program` shows whether it has changed.
 
     Args:
         parts: The inputs of the run, by name: PyTrees, functions, modules, numbers, strings.
 
     Raises:
-        TypeError: If a value is traced, or cannot be told from another one of its kind.
+        TypeError: If a value is traced, or its contents cannot be compared.
     """
     found = {
         name: Part(Hasher(name, _of_array).digest(value), describe(value), leaves_of(name, value))
@@ -169,7 +169,7 @@ def fingerprint(**parts: Any) -> Fingerprint:
 
 
 def program(lowered: str, arrays: Any = (), shapes: str = "") -> Part:
-    """Returns the part that stands for all code of a run: the program that XLA compiles.
+    """Returns the part that represents all code of a run: the program that XLA compiles.
 
     Args:
         lowered: The text of the program, as JAX lowers it: with every constant, without lines of source code.
@@ -198,7 +198,7 @@ def calls_python(lowered: str) -> bool:
 
 
 def check_same(before: Fingerprint, now: Fingerprint, *, where: str) -> None:
-    """Checks that a store's run is the run that asks to go on with it.
+    """Checks that a store's run is the run to be resumed.
 
     Raises:
         StoreError: If not; the message names the parts that differ.

@@ -80,7 +80,7 @@ def hosts_of(tree: PyTree) -> Hosts:
     """Returns the processes over which arrays are spread.
 
     Raises:
-        ValueError: If an array that spans processes does not lie on a mesh.
+        ValueError: If an array that spans processes is not on a mesh.
     """
     for x in jax.tree.leaves(tree):
         if isinstance(x, jax.Array) and not x.is_fully_addressable:

@@ -1,4 +1,4 @@
-"""PyTrees of arrays as arrays by name, in dtypes that NumPy's file formats know, and back."""
+"""PyTrees of arrays as arrays by name, in dtypes that NumPy's file formats support, and back."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,8 +18,8 @@ _RESERVED = dict.fromkeys(map(ord, ("/", _MARK, "\0")), "_")  # a zip file cuts 
 def to_named(tree: PyTree) -> dict[str, np.ndarray]:
     """Returns the leaves of a PyTree of arrays and numbers by name, such as "u" or "layers/0/weight".
 
-    Random keys are stored as their data, and types that NumPy does not know, such as bfloat16, as bytes; the name says
-    so after a bar.
+    Random keys are stored as their data, and types that NumPy does not support, such as bfloat16, as bytes, which is
+    marked in the name after a bar.
 
     Raises:
         TypeError: If a leaf is neither an array nor a number.
@@ -103,7 +103,7 @@ def name_of(path: tuple) -> str:
 
 
 def check_names(tree: PyTree) -> None:
-    """Checks that the leaves of a PyTree have names of their own, before a run that will store it.
+    """Checks that the leaves of a PyTree have distinct names, before a run that will store it.
 
     Raises:
         ValueError: If two leaves have the same name.

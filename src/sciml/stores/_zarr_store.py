@@ -172,7 +172,7 @@ def _checksum(x: np.ndarray) -> int:
 
 
 def array_names(names: Iterable[str]) -> dict[str, str]:
-    """Returns the names of the arrays of leaves: with points in place of slashes, and a digest if that will not do.
+    """Returns the names of the arrays of leaves: with dots instead of slashes, and a digest if that is not possible.
 
     It will not do if two names would be one, as "a/b" and "a.b" would, also on disks that do not tell capitals, or if
     zarr or a disk would not take the name.

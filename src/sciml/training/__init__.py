@@ -4,7 +4,7 @@
 - `train`: chosen leaves of a model by any loss, over batches, with an optax optimiser.
 - `CSVLog`, `TensorBoardLog`: callbacks of `train`.
 - `multiple_shooting`: trajectories as windows, for `train`.
-- `rollouts`: short predictions from what was seen, with noise and pushforward, for `train`.
+- `rollouts`: short predictions from observations, with noise and pushforward, for `train`.
 - `experiments`: records of unequal length side by side; `LatentLoss`: the loss of a latent ODE.
 - `collocate`: a field matched to the slopes of smoothed records, without a solve; `smooth` gives these slopes.
 - `sindy`: an equation of few terms that explains rates.

@@ -26,7 +26,7 @@ class CollocationLoss(eqx.Module):
     args: Args
 
     def __call__(self, model: Callable, smoothed: Smoothed, key: Key | None) -> Float[Array, ""]:
-        """Returns the mean square of what the field lacks, in units of the rates."""
+        """Returns the mean square of the field's error, in units of the rates."""
         del key
         found = jax.vmap(lambda t, y: model(t, y, self.args))(smoothed.ts, smoothed.states)
 

@@ -160,8 +160,8 @@ def drive(
 ) -> FitOutcome:
     """Runs every start until it is done or `max_steps` is reached, and the best one again from off its bounds.
 
-    On a bound a parameter hardly depends on its free variable, so that an optimiser ends there whatever lies off it.
-    One that begins there has units of steps that are too small elsewhere.
+    On a bound a parameter hardly depends on its free variable, so an optimiser ends there whatever the loss off the
+    bound. One that begins there has units of steps that are too small elsewhere.
     """
     outcome = _drive(problem, optimiser, zs, max_steps, rtol, progress)
     begun = zs[outcome.best]
@@ -211,7 +211,7 @@ def _drive(
             if len(pieces) == 1 and run.best_jacobian is not None:
                 # The first step evaluates the Jacobian, which gives the scales: begin again with them.
                 run = _start(problem, optimiser, zs, _scales(run.best_jacobian))._replace(steps=run.steps)
-            # The first segment also compiles, so its time says nothing.
+            # The first segment also compiles, so its time is not representative.
             faster = _SECONDS / max(seconds / count, 1e-9)
             count = 2 if len(pieces) == 1 else int(np.clip(faster, 1, min(4 * count, _SEGMENT)))
     return _finish(problem, run, np.concatenate(pieces, axis=1))

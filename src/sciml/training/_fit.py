@@ -28,7 +28,7 @@ _WIDE = 0.5
 # ... up to this many of them, the widest, and believed where the loss rises by this factor more or less than promised.
 _MOST_DIRECTIONS = 8
 _FACTOR = 4.0
-# A standard error that is more than this many times a parameter's own scale is told.
+# A standard error that is more than this many times a parameter's own scale is reported.
 _LOOSE = 100.0
 
 
@@ -53,11 +53,10 @@ class Laplace(NamedTuple):
 def laplace(jacobian: np.ndarray, loss: float, sigma: float | None, eps: float) -> Laplace:
     r"""Returns $s^2 (J^T J)^{-1}$ with $s^2 = 2\,\text{loss}/(m - p)$, or with the given $s$.
 
-    Near the optimum the log-likelihood of residuals with standard deviation $s$ is
-    $-\lVert r \rVert^2 / 2 s^2$, and its Hessian is $-J^T J / s^2$ where the curvature of the
-    residuals is neglected (Gauss-Newton). The singular value decomposition of $J$, with its columns
-    scaled to unit length, tells directions that the data do not determine from those whose units
-    are merely small.
+    Near the optimum the log-likelihood of residuals with standard deviation $s$ is $-\lVert r \rVert^2 / 2 s^2$, and
+    its Hessian is $-J^T J / s^2$ where the curvature of the residuals is neglected (Gauss-Newton). The singular value
+    decomposition of $J$, with its columns scaled to unit length, separates directions that the data do not determine
+    from directions whose units are merely small.
 
     Args:
         jacobian: $J$, shape `(m, p)`.
@@ -120,7 +119,7 @@ def compared_with_loss(
         residual: The residuals as a function of the free variables; not finite where the model fails.
 
     Returns:
-        The same with other columns and covariance, where `rough` tells the parameters that this concerns.
+        The same with other columns and covariance, where `rough` marks the affected parameters.
     """
     if found.factor is None or found.sigma == 0 or not z.size:
         return found
@@ -152,7 +151,7 @@ def compared_with_loss(
 def loose(found: Laplace, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Tells parameters whose standard errors are a hundred times their own scale.
 
-    The loss may well be the parabola that these stand for, as of a linear model of which two terms are nearly the same.
+    The loss may well be the parabola that they assume, as for a linear model with two nearly equal terms.
 
     Args:
         found: The approximation.
@@ -427,7 +426,7 @@ def _result(
     start_statuses: np.ndarray,
     **fields: Any,
 ) -> Fit:
-    """Adds the uncertainty to what the optimiser found."""
+    """Adds the uncertainty to the result of the optimiser."""
     selection = problem.selection
     dtype = selection.dtype
     names = selection.names

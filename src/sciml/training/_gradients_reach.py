@@ -1,4 +1,4 @@
-"""Whether the gradients of a fit or a training say anything, by a horizon that the caller measures."""
+"""Whether the gradients of a fit or a training are meaningful, by a horizon that the caller measures."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,7 +38,7 @@ def warned_at_start(horizon: HorizonOption, model: Any, where: str) -> None:
         SolveError: If the solve in it fails.
 
     Warns:
-        UserWarning: If the solution goes on beyond its horizon.
+        UserWarning: If the solution extends beyond its horizon.
     """
     if horizon is None:
         return
@@ -51,7 +51,7 @@ def reach(horizon: HorizonOption, model: Any, where: str) -> tuple[Horizon | Non
     """Measures the horizon of the model that was found.
 
     Returns:
-        It, and what is to be said of it; empty where gradients reach to the end.
+        It, and the warning; empty if gradients reach to the end.
     """
     if horizon is None:
         return None, ""
@@ -64,13 +64,13 @@ def reach(horizon: HorizonOption, model: Any, where: str) -> tuple[Horizon | Non
 
 
 def status_within(found: Horizon | None, status: Status) -> Status:
-    """Returns how it ended: what was successful is not beyond its horizon."""
+    """Returns the status: a successful fit beyond its horizon is not a success."""
     late = found is not None and bool(np.isfinite(np.asarray(found.time)).any())
     return Status.beyond_horizon if late and status == Status.successful else status
 
 
 def in_words(found: Horizon) -> str:
-    """Returns from when on gradients say nothing, for the members where that is so; empty where it is nowhere."""
+    """Returns the time from which gradients are meaningless, for the affected members; empty if there are none."""
     times = np.asarray(found.time, float).reshape(-1)
     late = np.isfinite(times)
     if not late.any():

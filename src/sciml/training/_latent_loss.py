@@ -24,7 +24,7 @@ class LatentLoss(eqx.Module):
 
     Attributes:
         noise: $\sigma$, the deviation of observations.
-        weight: $\beta$; 1 for the evidence, less where the latent states should tell more of a record.
+        weight: $\beta$; 1 for the evidence, less if the latent states should contain more of a record.
         options: Options for `sciml.solve`.
 
     Args:

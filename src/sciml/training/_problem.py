@@ -25,7 +25,7 @@ class LeastSquaresProblem(eqx.Module):
         data: Whatever was given to `fit` as data.
         selection: The fitted leaves and their transforms.
         residuals: `residuals(model, data)`.
-        forward: Whether forward-mode differentiation goes through the residuals.
+        forward: Whether the residuals support forward-mode differentiation.
         reverse: Whether reverse-mode differentiation does.
         size: The number of residuals.
     """
@@ -117,8 +117,8 @@ def pose(model: Any, data: Any, selection: ParameterSelection, residuals: Callab
     """Checks what `residuals` returns and by which modes it can be differentiated.
 
     Returns:
-        The problem, and the narrowest floating dtype among parameters and residuals, which
-        says how precise the fit can be.
+        The problem, and the narrowest floating dtype among parameters and residuals, which limits the precision of the
+        fit.
 
     Raises:
         TypeError: If a residual is not a floating-point array.
@@ -184,9 +184,9 @@ def residual_at(problem: LeastSquaresProblem) -> Callable[[np.ndarray], np.ndarr
 
 
 def failed_solve(problem: LeastSquaresProblem, z: Float[Array, " p"]) -> str:
-    """Returns how a solve within the residuals fails, as a sentence to go on with; empty where none says so.
+    """Returns how a solve within the residuals fails, as a sentence to append; empty if none reports a failure.
 
-    Compiled programs cannot raise, so it asks once more without compiling all of it.
+    Compiled programs cannot raise, so it evaluates once more without compiling all of it.
     """
     try:
         problem.residual(z)

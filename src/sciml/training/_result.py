@@ -36,8 +36,8 @@ class Fit(eqx.Module):
         names: The fitted numbers' names, such as `alpha` or `y0[1]`.
         start_losses: The lowest loss of every start, shape `(starts,)`.
         start_statuses: Codes of `Status`, shape `(starts,)`.
-        horizon: Until when gradients through the solution of the fitted model say anything, where `fit` was asked to
-            look; else None.
+        horizon: The time up to which gradients through the solution of the fitted model are meaningful, if it was
+            requested; otherwise None.
 
     Example:
         ```python
@@ -84,7 +84,7 @@ class Fit(eqx.Module):
 
     @property
     def converged(self) -> bool:
-        """Whether the optimiser met its tolerance, by gradients that say something where `horizon` was asked for."""
+        """Whether the optimiser met its tolerance, with meaningful gradients if `horizon` was requested."""
         return self.status == Status.successful
 
     def sample(self, key: Key, n: int) -> PyTree:

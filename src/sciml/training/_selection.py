@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from .._checks import concrete
 from ._transforms import AbstractTransform, Bounded, Identity, Positive
 
-# A parameter between two bounds whose free variable is beyond this lies within 1e-4 of the range from a bound.
+# A parameter between two bounds whose free variable is beyond this is within 1e-4 of the range from a bound.
 _EDGE = 9.2
 
 
@@ -128,7 +128,7 @@ class ParameterSelection(eqx.Module):
         return self.join([t.scale(x) for t, x in zip(self.transforms, self.split(z), strict=True)])
 
     def at_bound(self, z: Float[Array, " p"]) -> np.ndarray:
-        """Returns which of the parameters that lie between two bounds have run into one of them, shape `(p,)`."""
+        """Returns the parameters between two bounds that have reached one of them, shape `(p,)`."""
         bounded = self.join(
             [
                 jnp.full(piece.shape, _has_range(transform), piece.dtype)
@@ -243,7 +243,7 @@ def select(
 
     Raises:
         TypeError: If a selected leaf is not a floating-point array of these kinds.
-        ValueError: If nothing is selected, or a value lies outside the range that its constraint allows.
+        ValueError: If nothing is selected, or a value is outside of the range of its constraint.
     """
     flat, treedef = jtu.tree_flatten_with_path(model)
     paths = [_name(path) for path, _ in flat]
@@ -304,12 +304,12 @@ def select(
 
 
 def is_inexact(leaf: Any) -> bool:
-    """Whether something is floating-point; of what JAX traces `is_inexact_array_like` does not know it."""
+    """Whether something is floating-point; `is_inexact_array_like` does not support traced values."""
     return eqx.is_inexact_array(leaf) if isinstance(leaf, jax.Array) else eqx.is_inexact_array_like(leaf)
 
 
 def described(leaf: Any) -> str:
-    """Returns what a leaf is, in words."""
+    """Returns a description of a leaf, in words."""
     if isinstance(leaf, jax.Array | np.ndarray):
         return f"an array of dtype {leaf.dtype}"
     return f"a {type(leaf).__name__}"

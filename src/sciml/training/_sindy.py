@@ -77,11 +77,11 @@ def sindy(
             term.
         ts: In place of `derivatives`: the times of the states, a record that is then smoothed and differentiated.
         threshold: $\eta$.
-        ridge: The weight of a penalty on coefficients, in units of their contributions, where terms are hard to tell
-            apart. The terms that are left have none.
+        ridge: The weight of a penalty on coefficients, in units of their contributions, for nearly collinear terms. The
+            terms that are left have none.
         names: The names of the state components; by default the names of its leaves: `hare`, `q[0]`.
-        outputs: The names of what is explained; by default "dx/dt" where derivatives have the structure of the states.
-        bootstrap: How many times to repeat this with samples drawn anew, which shows what chance has done.
+        outputs: The names of the explained values; by default "dx/dt" if derivatives have the structure of the states.
+        bootstrap: The number of repetitions with resampled data, which show the influence of chance.
         least_inclusion: With `bootstrap`: terms that fewer of these keep are left out of the equation.
         key: A random key for the draws.
 

@@ -154,8 +154,8 @@ def smooth(ts: Any, ys: PyTree, *, at: Any = None, smoothing: RealScalarLike | N
 
     $$\sum_i (y_i - s(t_i))^2 + \lambda \int \ddot s(t)^2 \, \mathrm{d}t.$$
 
-    $\lambda$ is chosen for each by generalised cross-validation, which foretells how well every measurement is told
-    by the others. Derivatives are less certain than values, and least so at the ends.
+    $\lambda$ is chosen for each by generalised cross-validation, which estimates how well the other measurements
+    predict each one. Derivatives are less certain than values, and least so at the ends.
 
     Args:
         ts: The times of the measurements, which ascend and need not be even, shape `(times,)`.

@@ -71,7 +71,7 @@ class AbstractTransform(eqx.Module):
 
     @abc.abstractmethod
     def contains(self, x: Float[Array, "..."]) -> Bool[Array, "..."]:
-        """Returns where $x$ lies strictly within the range, elementwise."""
+        """Returns whether $x$ is strictly within the range, elementwise."""
 
     @abc.abstractmethod
     def scale(self, z: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -151,8 +151,8 @@ class Positive(AbstractTransform):
 class Bounded(AbstractTransform):
     r"""A parameter between bounds: $x = a + (b - a)\,/\,(1 + e^{-z})$; one-sided $x = a + e^z$ or $x = b - e^z$.
 
-    An optimum that lies on a bound is approached but never reached, and the uncertainty
-    there, which assumes an optimum in the interior, means nothing.
+    An optimum on a bound is approached but never reached, and the uncertainty there, which assumes an optimum in the
+    interior, is meaningless.
 
     Args:
         lower: Lower bound in the parameter's unit, a number or an array that broadcasts against
@@ -220,7 +220,7 @@ class Bounded(AbstractTransform):
         return jnp.log(upper - lower) - jax.nn.softplus(z) - jax.nn.softplus(-z)
 
     def contains(self, x: Float[Array, "..."]) -> Bool[Array, "..."]:
-        """Returns where the parameter lies strictly within the bounds."""
+        """Returns whether the parameter is strictly within the bounds."""
         lower, upper = self._bounds(x)
         inside = jnp.isfinite(x)
         if lower is not None:

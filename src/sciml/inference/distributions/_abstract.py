@@ -19,9 +19,9 @@ else:
 
 
 class AbstractDistribution(eqx.Module):
-    """A distribution of independent numbers, as a prior of parameters or of what is observed.
+    """A distribution of independent numbers, for priors of parameters or for observations.
 
-    Its parameters are leaves, and broadcast against what they are the distribution of.
+    Its parameters are leaves, and broadcast against its values.
 
     Example:
         ```python
@@ -72,7 +72,7 @@ class AbstractDistribution(eqx.Module):
 
 
 def like(parameter: Array, x: Array) -> Array:
-    """Returns a parameter in the dtype and the shape of what it is a parameter of.
+    """Returns a parameter in the dtype and the shape of the values.
 
     Raises:
         ValueError: If the shapes do not fit.

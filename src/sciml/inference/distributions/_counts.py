@@ -21,7 +21,7 @@ def _refuse(name: str) -> NoReturn:
 
 
 def _counted(x: Array) -> tuple[Array, Array]:
-    """Numbers that may be counts, zero in place of others, and which of them are."""
+    """Numbers that may be counts, zero instead of others, and a mask of the valid ones."""
     counts = (x >= 0) & (x == jnp.floor(x))
     return jnp.where(counts | jnp.isnan(x), x, 0), counts | jnp.isnan(x)  # of NaN comes NaN
 

@@ -1,4 +1,4 @@
-"""Distributions of one's own, and of other libraries."""
+"""Custom distributions, and distributions of other libraries."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ class Custom(AbstractDistribution):
                 raise TypeError(f"`Custom({name}=...)` must be a function, but is {value!r}.")
 
     def log_prob(self, x: Any) -> Float[Array, "..."]:
-        """Returns what the function says."""
+        """Returns the result of the function."""
         return self.function(x)
 
     def draw(self, key: Key, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:

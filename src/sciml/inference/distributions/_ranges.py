@@ -1,4 +1,4 @@
-"""Distributions of what lies in a range: uniform, gamma, beta, and the one that prefers nothing."""
+"""Distributions on a range: uniform, gamma, beta, and the flat one."""
 
 from typing import NoReturn
 

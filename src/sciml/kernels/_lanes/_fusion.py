@@ -269,11 +269,12 @@ def _computed_once(arrays: list, lanes: tuple[int, ...]) -> list:
 
 
 def _kept_apart(varying: list[Array], lanes: tuple[int, ...]) -> Array | None:
-    """Returns a number of which XLA knows nothing and that differs from iteration to iteration of a loop around it.
+    """Returns a number that XLA cannot predict and that differs from iteration to iteration of an enclosing loop.
 
-    From JAX 0.12 on XLA makes one function of a small loop with all that it holds. There LLVM does not know that the
-    results of a fusion lie apart, and makes no vectors: the loop takes eight times as long. A loop that calls a library
-    is left as it is. So the first element of a reduction, which its result does not depend on, comes from LAPACK.
+    From JAX 0.12 on XLA makes one function of a small loop with all that it holds. There LLVM cannot assume that the
+    results of a fusion do not overlap, and does not vectorise: the loop takes eight times as long. A loop that calls a
+    library is left as it is. So the first element of a reduction, which its result does not depend on, comes from
+    LAPACK.
     """
     floats = [x for x in varying if x.shape == lanes and jnp.issubdtype(x.dtype, jnp.floating)]
     if not floats or not lanes or lanes[-1] <= choices().lanes.scalar_at_most:

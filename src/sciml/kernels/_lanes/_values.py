@@ -2,10 +2,10 @@
 
 A member's array of shape `s` takes one of two forms over `n` lanes:
 
-- `Unstacked`: each of its elements is an array of its own, of shape `(n,)`, or `()` where all
-  members share it, or a NumPy scalar where it is known when the program is traced. Indexing,
-  stacking and small matrix products then cost nothing; only elementwise work remains.
-- `Stacked`: one array of shape `s + (n,)`, or `s` where all members share it. For what is large.
+- `Unstacked`: each of its elements is a separate array, of shape `(n,)`, or `()` if all members share it, or a NumPy
+  scalar if it is known when the program is traced. Indexing, stacking and small matrix products then cost nothing; only
+  elementwise work remains.
+- `Stacked`: one array of shape `s + (n,)`, or `s` where all members share it. For large values.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Finite volumes: what flows through the faces of cells, each face once, in one pass over memory.
 
-- `FluxDivergence`: what is to be computed, written for one cell and for one face.
+- `FluxDivergence`: the computation, written for one cell and for one face.
 - `choose`: what computes it, XLA or a kernel, and why.
 - `divergence`: the pass.
 """

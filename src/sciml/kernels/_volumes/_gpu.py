@@ -180,7 +180,7 @@ def scratch_of(plan: GpuVolumesPlan, programs: Programs) -> list[int]:
 
 
 class _Body:
-    """The kernel; `run` is given references to memory and a `device` that says where and how it runs."""
+    """The kernel; `run` gets references to memory and a `device` that provides its position and its operations."""
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ class VolumesSelection(NamedTuple):
 def choose(
     request: KernelRequest, problem: FluxDivergence, operands: PyTree, shape: tuple[int, ...], dtype: Any
 ) -> VolumesSelection:
-    """Returns what computes a divergence where so much is asked for.
+    """Returns the program of a divergence for a request.
 
     Args:
         request: The requested backend.
@@ -41,7 +41,7 @@ def choose(
         dtype: Their dtype.
 
     Raises:
-        ValueError: If a kernel was asked for that cannot compute it.
+        ValueError: If a kernel was requested that cannot compute it.
     """
     name, reason = kernel_for(request, lambda: trial_of(len(shape), dtype, kernel_of))
     if name is None:
@@ -55,10 +55,10 @@ def choose(
 
 
 def refused(request: KernelRequest, error: NotForKernelsError) -> VolumesSelection:
-    """Returns XLA where no kernel can, and says why.
+    """Returns XLA if no kernel can, with the reason.
 
     Raises:
-        ValueError: If a kernel was asked for.
+        ValueError: If a kernel was requested.
     """
     if request.impl not in ("auto", "xla"):
         raise ValueError(

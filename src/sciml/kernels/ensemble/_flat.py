@@ -141,7 +141,7 @@ class _Rewriting:
         self._filled: dict[tuple[str, bytes], Any] = {}
 
     def check(self) -> None:
-        """Raises an error that names what was missing."""
+        """Raises an error that names the missing operations."""
         if self.missing:
             uses = ", ".join(sorted(self.missing))
             raise NotSupportedError(f"the model uses {uses}, which the kernel does not support")

@@ -72,7 +72,7 @@ def choose(build: Callable[[str], Any], request: KernelRequest) -> EnsembleSelec
 
 
 def wanted(request: KernelRequest) -> bool:
-    """Returns whether a kernel is asked for, or taken on this machine.
+    """Returns whether a kernel is requested, or used on this machine.
 
     Raises:
         ValueError: If there is none for this machine.

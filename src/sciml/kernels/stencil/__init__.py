@@ -3,9 +3,9 @@
 - `StencilUpdate`: one step, written for one cell.
 - `evolve`: many steps, with gradients.
 - `tune`: finds and keeps the tiles that are fastest on a device.
-- `StencilRates`: what a model says of itself so that `sciml.solve` and `sciml.simulate` run it by kernels.
+- `StencilRates`: the form of a model that `sciml.solve` and `sciml.simulate` run by kernels.
 - `NotForKernelsError`: why a model or an update has none.
-- `AbstractStencilKernel`: a kernel of one's own; its plans are a `Tiling`.
+- `AbstractStencilKernel`: a custom kernel; its plans are a `Tiling`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
 """The values that an update's function closes over, as its leaves: kernels get them, and gradients reach them.
 
-The function is traced once, for one cell, which shows what it closes over; the program is then run over arrays by
+The function is traced once, for one cell, which shows the values it closes over; the program is then run over arrays by
 `jax.vmap`, with these arrays as operands.
 """
 

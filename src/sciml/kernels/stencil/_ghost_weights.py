@@ -1,8 +1,8 @@
 """Conditions at walls as kernels apply them: ghost cells that are weighted sums of the layers nearest to the wall.
 
-A kernel keeps a tile for several steps and makes the ghost cells of its walls anew after each. It gets the weights from
-the condition itself: `ghosts` of a single layer that is one, for every layer. The boundary is any object with `sides`,
-`offsets` and `grid.spacing` like `sciml.spatial.Boundaries`; only the reference supports others.
+A kernel keeps a tile for several steps and computes the ghost cells of its walls again after each. It gets the weights
+from the condition itself: `ghosts` of a single layer that is one, for every layer. The boundary is any object with
+`sides`, `offsets` and `grid.spacing` like `sciml.spatial.Boundaries`; only the reference supports others.
 """
 
 from collections.abc import Callable

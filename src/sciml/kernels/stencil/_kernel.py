@@ -1,4 +1,4 @@
-"""`AbstractStencilKernel`: what a kernel of stencils has to say and do, of the library's or of one's own."""
+"""`AbstractStencilKernel`: the interface of stencil kernels, the library's or custom ones."""
 
 import abc
 from typing import Any, ClassVar, NamedTuple
@@ -11,7 +11,7 @@ from ._update import Fields, StencilUpdate
 
 
 class Tiling(NamedTuple):
-    """How a kernel cuts fields into tiles, as far as everyone has to know.
+    """The public part of a kernel's division of fields into tiles.
 
     Attributes:
         steps: The stages that it runs for each pass over memory: its steps times the stages of each.
@@ -32,13 +32,13 @@ class Tiling(NamedTuple):
 class AbstractStencilKernel(AbstractKernel):
     """A kernel that runs the steps of a `StencilUpdate`, several for each pass over memory.
 
-    A kernel of one's own derives from it, without fields that are arrays. `evolve`, `select` and `tune` take it as
-    `impl`, and within a block of `kernels.use(kernel)` the solves of models that are stencils run by it. For
-    unsupported updates, `plan` raises `NotForKernelsError` with the reason. Gradients are the gradients of the
-    reference, as for the library's kernels.
+    A custom kernel derives from it, without fields that are arrays. `evolve`, `select` and `tune` take it as `impl`,
+    and within a block of `kernels.use(kernel)` the solves of models that are stencils run by it. For unsupported
+    updates, `plan` raises `NotForKernelsError` with the reason. Gradients are the gradients of the reference, as for
+    the library's kernels.
 
     Attributes:
-        name: Its name, in what `select` says and in the file of `tune`.
+        name: Its name, in the results of `select` and in the file of `tune`.
         sizes: The sizes of tiles that `tune` may try.
         takes_stages: Whether it runs updates of several stages; stage `k` is `update.stage(k)`, and ghost cells belong
             to the result of the stage before.

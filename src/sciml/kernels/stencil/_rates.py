@@ -15,8 +15,8 @@ class StencilRates(eqx.Module):
     r"""A vector field whose every cell looks at its neighbours, $\dot u_i = f(u_{i + s} : s \in S;\ p)$.
 
     A model returns it from a method `stencil(y)`, and `sciml.solve` and `sciml.simulate` make of it the steps of
-    explicit methods as updates for kernels. It must say the same as the model's `__call__`, at any time and with any
-    `args`. Models without such a form raise `NotForKernelsError` with the reason.
+    explicit methods as updates for kernels. It must agree with the model's `__call__`, at any time and with any `args`.
+    Models without such a form raise `NotForKernelsError` with the reason.
 
     Attributes:
         fn: `fn(nb, params) -> rates`, written for one cell like the function of a `StencilUpdate`.

@@ -49,7 +49,7 @@ def named(update: StencilUpdate, arrays: Fields) -> dict[str, Array]:
 
 
 def behind_barriers(arrays: Fields) -> Fields:
-    """Returns arrays as they are, each computed once; one barrier each, so that what is not read goes away."""
+    """Returns unchanged arrays, each computed once; one barrier each, so that unread arrays are removed."""
     return tuple(map(jax.lax.optimization_barrier, arrays))
 
 

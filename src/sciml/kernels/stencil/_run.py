@@ -4,7 +4,7 @@ Forwards it keeps the states at the starts of segments, about as many as there a
 segment again, step by step by the reference, and derives each step by a stencil over the cotangents (see `_adjoint`).
 If the adjoint reads no state, it keeps none and runs nothing again.
 
-The derivative of one step, as a stencil of its own.
+The derivative of one step, as a separate stencil.
 
 With the update $u'_i = f(u_{i+s} : s \in S)$ and cotangents $\bar u'$ of the new values, the cotangents of the padded
 fields are
@@ -450,7 +450,7 @@ def evolve(
 ) -> PyTree:
     r"""Runs an update over a number of steps.
 
-    Reverse mode has a rule of its own. It keeps about $2 \sqrt n$ states of $n$ steps, the starts of segments and the
+    Reverse mode has a custom rule. It keeps about $2 \sqrt n$ states of $n$ steps, the starts of segments and the
     states of one segment at a time, runs every segment twice, and differentiates each step by a stencil over the
     cotangents, which XLA runs. If the update is linear in the fields and neither parameters nor coefficients are
     differentiated, it keeps no states and runs nothing twice; if all axes are also periodic, a kernel that can run the
@@ -463,9 +463,9 @@ def evolve(
         n_steps: The number of steps.
         params: The second argument of `update.fn`, a PyTree. Its floating-point numbers take the dtype of the fields.
         coefficients: The fields named in `update.coefficients`, by name.
-        impl: The backend: `"auto"`, `"xla"`, `"pallas"` or a kernel of one's own, see `select`; without it, what the
-            block of `kernels.use` says. `"xla"` is the reference without a rule of its own: slower in reverse mode, and
-            open to forward mode and to derivatives of higher order.
+        impl: The backend: `"auto"`, `"xla"`, `"pallas"` or a custom kernel, see `select`; by default the setting of the
+            block of `kernels.use`. `"xla"` is the reference without a custom rule: slower in reverse mode, but it
+            supports forward mode and derivatives of higher order.
         interpret: Whether the kernel runs in JAX's interpreter, on any machine and slowly, to check it.
         steps_per_pass: How many steps a kernel takes for each pass over memory; without it, the kernel chooses. XLA
             takes one at a time. If the boundary is a `sciml.parallel.Domain`, this number of steps, with all their
@@ -475,8 +475,8 @@ def evolve(
         The state after the steps, in the form it came in.
 
     Raises:
-        ValueError: If the state does not fit the update, or a number of steps is negative, or the
-            kernel that `impl` asks for cannot run the update.
+        ValueError: If the state does not fit the update, or a number of steps is negative, or the kernel that `impl`
+            requests cannot run the update.
         TypeError: If the number of steps is not a known integer, or `update` is not a `StencilUpdate`.
 
     Example:
@@ -524,7 +524,7 @@ def evolve_by(
     coefficients: Mapping[str, Any] | None = None,
     steps_per_pass: int | None = None,
 ) -> PyTree:
-    """Returns the state some steps on, by what is asked for; see `evolve`."""
+    """Returns the state some steps later, with the requested backend; see `evolve`."""
     fields, rest = update.arrays_of(state, coefficients)
     update = without_periodic(update, fields[0].shape)
     params = as_params(params, fields[0].dtype)

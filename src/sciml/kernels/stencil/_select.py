@@ -57,7 +57,7 @@ def choose(
     coefficients: Mapping[str, Any] | None = None,
     steps_per_pass: int | None = None,
 ) -> StencilSelection:
-    """Returns what runs an update where so much is asked for; see `kernels.select`."""
+    """Returns the backend of an update for a request; see `kernels.select`."""
     if steps_per_pass is not None:
         steps_per_pass = check_count(steps_per_pass, "steps_per_pass", "evolve")
     # XLA takes more than one step at a time only where that saves exchanges between devices

@@ -1,7 +1,7 @@
 r"""Fields that are sharded over devices: one exchange of ghost layers for several steps.
 
 The boundary is then a `sciml.parallel.Domain`, or an object with the same methods. Before $k$ steps of radius $r$ every
-device fetches the $k r$ outermost layers of its neighbours, and computes what they become as well, a layer of width $r$
+device fetches the $k r$ outermost layers of its neighbours, and also computes their next values, a layer of width $r$
 less after each step. Results are the same as with an exchange before every step.
 
 A kernel takes these steps on the block with its layers as it does on a field, with the conditions of the whole field at

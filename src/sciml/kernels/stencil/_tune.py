@@ -54,9 +54,9 @@ def tune(
 ) -> tuple[Timing, ...]:
     """Times the tilings that a kernel has for these fields, and keeps the fastest for later runs.
 
-    Wherever no `steps_per_pass` is given, `select`, and so `evolve`, `sciml.solve` and `sciml.simulate`, then take what
-    is kept for the same kind of device, version of JAX, kernel, shape, dtype and structure of the update: what it
-    reads, its conditions and its operations, not their numbers. Programs that are compiled already stay as they are.
+    If no `steps_per_pass` is given, `select`, and so `evolve`, `sciml.solve` and `sciml.simulate`, then use the stored
+    tiling for the same kind of device, version of JAX, kernel, shape, dtype and structure of the update: its reads, its
+    conditions and its operations, not their numbers. Programs that are compiled already stay as they are.
 
     It is kept in a JSON file: the one that the environment variable `SCIML_KERNEL_PLANS` names, else
     `sciml/stencils.json` in the user's folder of caches (`$XDG_CACHE_HOME` or `~/.cache`; on macOS `~/Library/Caches`,
@@ -83,7 +83,7 @@ def tune(
     Raises:
         ValueError: If there is no kernel for this machine, or it cannot run the update, or nothing is left to try.
         TypeError: If it is called in a function that JAX transforms.
-        RuntimeError: If nothing of what was tried runs.
+        RuntimeError: If no tried tiling runs.
 
     Example:
         ```python

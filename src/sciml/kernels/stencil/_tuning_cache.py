@@ -19,7 +19,7 @@ _SECTION = "plans"
 
 
 def cache_key(kernel: str, interpreted: bool, update: StencilUpdate, params: PyTree, fields: Any) -> str:
-    """Returns what a plan is found by: the device, JAX's version, the update's structure, shapes and dtype."""
+    """Returns the key of a plan: the device, JAX's version, the update's structure, shapes and dtype."""
     like = fields[0]
     walls = [
         [None if pair is None else [list(wall.weights.shape) for wall in pair] for pair in sides]
@@ -41,7 +41,7 @@ def cache_key(kernel: str, interpreted: bool, update: StencilUpdate, params: PyT
 
 
 def look_up(key: str) -> Tiling | None:
-    """Returns what was found for a key, or None."""
+    """Returns the stored result for a key, or None."""
     plans = _cache_file.entries(_SECTION)
     entry = plans.get(key)
     if entry is None:
@@ -57,5 +57,5 @@ def look_up(key: str) -> Tiling | None:
 
 
 def store(path: pathlib.Path, key: str, tiling: Tiling, seconds: float) -> bool:
-    """Writes what was found; returns whether that was possible."""
+    """Stores a result; returns whether that was possible."""
     return _cache_file.store(path, _SECTION, key, {**tiling._asdict(), "seconds": seconds})

@@ -1,4 +1,4 @@
-"""Advection: by a given velocity, with or without diffusion, and by itself in Burgers' equation."""
+"""Advection: by a given velocity, with or without diffusion, and self-advection in Burgers' equation."""
 
 from typing import Any
 
@@ -42,8 +42,8 @@ class Advection(AbstractModel):
     The state is the field $u$. With a constant velocity it travels without change, $u(t, x) = u_0(x - v t)$; the
     scheme leans against the flow (`sciml.spatial.Upwind`).
 
-    Good values: `velocity=1`, a periodic box of length 1, time from 0 to 1, the step half of what a wave takes
-    through a cell.
+    Good values: `velocity=1`, a periodic box of length 1, time from 0 to 1, a step of half the time that a wave takes
+    to cross a cell.
 
     Attributes:
         upwind: The operator, with the boundary conditions.
@@ -95,7 +95,7 @@ class Advection(AbstractModel):
         return self.upwind.spectral_radius(with_dtype(self.velocity, y.dtype))
 
     def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
-        """Returns eigenvalues of the Jacobian away from walls, by which `sciml.solve` knows stable steps."""
+        """Returns eigenvalues of the Jacobian away from walls, from which `sciml.solve` derives stable steps."""
         del t, args
         return self.upwind.spectrum(with_dtype(self.velocity, y.dtype))
 
@@ -171,7 +171,7 @@ class AdvectionDiffusion(AbstractDiffusing):
         return p.upwind.spectral_radius(p.velocity) + jnp.abs(p.diffusivity) * self.laplacian.spectral_radius
 
     def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
-        """Returns eigenvalues of the Jacobian away from walls, by which `sciml.solve` knows stable steps."""
+        """Returns eigenvalues of the Jacobian away from walls, from which `sciml.solve` derives stable steps."""
         del t, args
         p = with_dtype(self, y.dtype)
         return carried_and_diffused(p.upwind, p.laplacian, p.velocity, p.diffusivity)
@@ -249,7 +249,7 @@ class Burgers(AbstractDiffusing):
         return self.upwind.spectral_radius(velocity) + viscosity * self.laplacian.spectral_radius
 
     def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
-        """Returns eigenvalues of flow and viscosity at a state, by which `sciml.solve` knows stable steps."""
+        """Returns eigenvalues of flow and viscosity at a state, from which `sciml.solve` derives stable steps."""
         del t, args
         velocity = y[None] if self.upwind.grid.ndim == 1 else y
         return carried_and_diffused(self.upwind, self.laplacian, velocity, self.viscosity.astype(y.dtype))

@@ -246,7 +246,7 @@ class Darcy(AbstractSplit):
         return self.stiff(y, args) + self.rest(t, y, args)
 
     def stiff(self, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
-        """Returns what the flow between the cells changes, with zero at the walls."""
+        """Returns the divergence of the flow between the cells, with zero at the walls."""
         del args
         operator = self._operator(y.dtype)
         mv = lambda p: operator.per_volume(operator.mv(p))  # noqa: E731

@@ -333,7 +333,7 @@ class FokkerPlanck(AbstractSplit):
         return 2 * jnp.max(rates)
 
     def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
-        """Returns the lower end of the eigenvalues, which are real, by which `sciml.solve` knows stable steps."""
+        """Returns the lower end of the eigenvalues, which are real, from which `sciml.solve` derives stable steps."""
         return -self.spectral_radius(t, y, args)
 
 

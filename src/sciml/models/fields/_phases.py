@@ -90,7 +90,7 @@ class AllenCahn(AbstractDiffusing):
         return jnp.square(p.width) * p.laplacian.spectral_radius + jnp.max(jnp.abs(1 - 3 * y * y))
 
     def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
-        """Returns the lower end of the Jacobian's eigenvalues, by which `sciml.solve` knows stable steps."""
+        """Returns the lower end of the Jacobian's eigenvalues, from which `sciml.solve` derives stable steps."""
         del t, args
         p = with_dtype(self, y.dtype)
         return -jnp.square(p.width) * p.laplacian.spectral_radius - jnp.max(jnp.maximum(3 * y * y - 1, 0))

@@ -102,7 +102,7 @@ class ReactionDiffusion(AbstractDiffusing):
         return jnp.max(jnp.abs(p.diffusivities)) * p.laplacian.spectral_radius + reaction
 
     def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
-        """Returns the lower end of the eigenvalues' real parts, by which `sciml.solve` knows stable steps.
+        """Returns the lower end of the eigenvalues' real parts, from which `sciml.solve` derives stable steps.
 
         The eigenvalue of the reaction is the lowest eigenvalue of the symmetric part of its Jacobian, at any place.
         """
@@ -194,7 +194,7 @@ class FisherKPP(AbstractDiffusing):
         return jnp.abs(p.diffusivity) * p.laplacian.spectral_radius + growth
 
     def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
-        """Returns the lower end of the Jacobian's eigenvalues, by which `sciml.solve` knows stable steps."""
+        """Returns the lower end of the Jacobian's eigenvalues, from which `sciml.solve` derives stable steps."""
         del t, args
         p = with_dtype(self, y.dtype)
         decay = jnp.max(jnp.maximum(p.rate * (2 * y - 1), 0))
@@ -314,7 +314,7 @@ class GrayScott(AbstractDiffusing):
         return diffusion + reaction
 
     def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
-        """Returns the lower ends of the eigenvalues of both substances, by which `sciml.solve` knows stable steps."""
+        """Returns the lower ends of the eigenvalues of both substances, for the stable steps of `sciml.solve`."""
         del t, args
         p = with_dtype(self, y.dtype)
         u, v = y[0], y[1]
@@ -333,7 +333,8 @@ class KellerSegel(AbstractDiffusing):
     The state is the density of cells and the concentration of the attractant, $(u, c)$, of shape `(2, *grid)`. A
     uniform state gathers into heaps where $\chi \alpha u > D_u \beta$, see
     `sciml.verify.reference("keller_segel_growth", ...)`. In two dimensions a heap of more than
-    $8 \pi D_u D_c / (\chi \alpha)$ cells collapses to a point in a finite time, and the grid then says nothing more.
+    $8 \pi D_u D_c / (\chi \alpha)$ cells collapses to a point in a finite time, after which the grid solution is
+    meaningless.
 
     The fluxes of cells are Scharfetter-Gummel fluxes: without flux through the sides the number of cells is conserved
     to rounding, explicit steps of at most `2 / spectral_radius` keep both fields positive, and

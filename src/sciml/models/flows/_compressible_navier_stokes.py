@@ -243,7 +243,7 @@ class CompressibleNavierStokes(AbstractConservationLaw):
         return jnp.stack([jnp.zeros_like(energy), *stresses, energy])
 
     def source(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."] | None:
-        """Returns what the forces add to the rates."""
+        """Returns the contribution of the forces to the rates."""
         return self.gas.source(t, y, args)
 
     def diffusion_rate(self, y: Float[Array, "..."]) -> Float[Array, ""]:
@@ -277,7 +277,7 @@ class CompressibleNavierStokes(AbstractConservationLaw):
         """Returns the law as it is: XLA runs it.
 
         Raises:
-            ValueError: If a kernel was asked for.
+            ValueError: If a kernel was requested.
         """
         if isinstance(request.impl, str):
             refused(request, NotForKernelsError("its stress and heat are not fluxes of two states"))

@@ -191,7 +191,7 @@ class Euler(AbstractConservationLaw):
         return jnp.stack(parts)
 
     def source(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."] | None:
-        """Returns what the forces add to the rates."""
+        """Returns the contribution of the forces to the rates."""
         return None if self.forces is None else self.forces(t, y, args)
 
     def _pressure(self, density: Array, momentum: list[Array], energy: Array) -> Array:

@@ -56,7 +56,7 @@ class Carried(eqx.Module):
 
 
 class AbstractEddyViscosity(eqx.Module):
-    """A viscosity that stands for eddies below the size of a cell, from how the flow deforms.
+    """An eddy viscosity, which models eddies below the size of a cell from the strain rate of the flow.
 
     Example:
         ```python
@@ -194,13 +194,13 @@ class BodyForce(AbstractFlowForce):
 
 
 class Buoyancy(AbstractFlowForce):
-    r"""The weight of what the flow carries, where it changes the density by little: $a\, (c - c_0)$ (Boussinesq).
+    r"""The buoyancy of a carried field that changes the density slightly: $a\, (c - c_0)$ (Boussinesq).
 
-    For a temperature $T$ it is $-\beta g\, (T - T_0)$ with the vector of gravity $g$ and the coefficient of expansion
+    For a temperature $T$ it is $-\beta g\, (T - T_0)$ with the gravity vector $g$ and the thermal expansion coefficient
     $\beta$.
 
     Attributes:
-        of: The name of what is carried.
+        of: The name of the carried field.
         acceleration: $a$, the acceleration per unit of $c$, of shape `(ndim,)`: upwards for a temperature.
         reference: $c_0$.
 

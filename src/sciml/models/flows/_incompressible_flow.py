@@ -70,7 +70,7 @@ class IncompressibleFlow(AbstractModel):
     `viscosity=0.01`, time from 0 to 30.
 
     Attributes:
-        velocity: The faces, and what is at the sides.
+        velocity: The faces, and the conditions at the sides.
         viscosity: $\nu$, kinematic: a number, or an array over the grid.
         carried: The carried fields, by name.
         forces: The forces on it.
@@ -325,7 +325,7 @@ class IncompressibleFlow(AbstractModel):
         return jnp.max(jnp.stack([jnp.zeros((), y.velocity[0].dtype), *rates]))
 
     def spectrum(self, t: RealScalarLike, y: FlowState, args: Args) -> Array:
-        """Returns bounds on the eigenvalues of the Jacobian, by which `sciml.solve` knows stable steps."""
+        """Returns bounds on the eigenvalues of the Jacobian, from which `sciml.solve` derives stable steps."""
         self.check_state(y)
         p = self.in_dtype_of(y)
         moves = p.flow_rate(t, y, args)
@@ -442,7 +442,7 @@ class IncompressibleFlow(AbstractModel):
 class ImplicitFriction(AbstractSplit):
     r"""An `IncompressibleFlow` for implicit-explicit methods: $\dot u = P \nu \nabla^2 u + N(t, u)$.
 
-    Viscosity, and the diffusion of what is carried, are the stiff part, so that they do not limit the steps; transport
+    Viscosity, and the diffusion of carried fields, are the stiff part, so that they do not limit the steps; transport
     and forces are the rest. $(1 - \tau P \nu \nabla^2 P)\, u = r$, a problem of Stokes, is solved among velocities
     without divergence by conjugate gradients, with the projected solves of $1 - \tau \nu \nabla^2$ by transforms as
     preconditioner. Between periodic sides that is exact after one step, with walls a few are needed, fewer the smaller

@@ -239,7 +239,7 @@ class NavierStokes3D(AbstractSemilinear):
     Divergence of the initial state only decays by viscosity: start with `project` of it.
 
     Good values: `Grid((64, 64, 64), 0.0, 2 * math.pi)`, `viscosity=1 / 100`, the vortices of Taylor and Green,
-    `dt=0.02`; for turbulence that goes on, `forcing=SteadyPower(0.1)` and `viscosity=0.01`.
+    `dt=0.02`; for sustained turbulence, `forcing=SteadyPower(0.1)` and `viscosity=0.01`.
 
     Attributes:
         grid: The grid, whose box is periodic, with the unknowns at centres.

@@ -108,7 +108,7 @@ class InviscidBurgers(AbstractScalarLaw):
 
     $$\partial_t u + \sum_k \partial_k \tfrac12 u^2 = 0$$
 
-    A smooth field breaks at $t = 1 / \max(-\sum_k \partial_k u_0)$; then shocks move with half the sum of what is on
+    A smooth field breaks at $t = 1 / \max(-\sum_k \partial_k u_0)$; then shocks move with half the sum of the values on
     either side.
 
     Good values: a periodic box of length 1, $u_0 = \sin 2 \pi x$, time from 0 to 0.5.

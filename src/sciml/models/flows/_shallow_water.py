@@ -163,7 +163,7 @@ class ShallowWater(AbstractConservationLaw):
     def contact(
         self, left: Float[Array, "..."], right: Float[Array, "..."], low: Array, high: Array, axis: int
     ) -> Float[Array, "..."]:
-        """Returns the speed with which what is carried moves between both waves."""
+        """Returns the speed at which carried quantities move between both waves."""
         from_left, from_right = left[0] * (left[1 + axis] - low), right[0] * (high - right[1 + axis])
         total = from_left + from_right
         wet = total > 0

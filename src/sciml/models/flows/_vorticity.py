@@ -253,7 +253,7 @@ def _times(factor: Float[Array, "..."], modes: Complex[Array, "..."]) -> Complex
 
 
 def _doubled(shape: tuple[int, ...]) -> np.ndarray:
-    """How many modes each coefficient of a real field stands for."""
+    """The number of modes that each coefficient of a real field represents."""
     count = np.full(shape[1] // 2 + 1, 2.0)
     count[0] = 1
     if shape[1] % 2 == 0:

@@ -1,1 +1,1 @@
-"""Networks of reactions, and models that others wrote in SBML: formulas, and what is made of them."""
+"""Reaction networks, and SBML models: formulas and their programs."""

@@ -23,7 +23,7 @@ class Reaction(NamedTuple):
         name: Its name, or its number.
         reactants: Species and how many of each it takes.
         products: Species and how many of each it makes.
-        law: Its rate; by mass action what the product of the reactants is multiplied by.
+        law: Its rate; by mass action the factor of the product of the reactants.
         mass_action: Whether it is multiplied by these.
     """
 

@@ -56,7 +56,7 @@ FUNCTIONS: dict[str, tuple[tuple[int, ...], Callable]] = {
     "max": ((1, 2, 3, 4, 5, 6, 7, 8), lambda *x: _folded(jnp.maximum, x)),
     "arrhenius": ((4,), _arrhenius),
 }
-"""The functions by name: how many arguments each takes, and what it is."""
+"""The functions by name: the number of arguments and the definition."""
 
 OTHER_NAMES = {"pow": "^", "piecewise": "where", "if": "where", "ceiling": "ceil", "exponential": "exp"}
 
@@ -80,7 +80,7 @@ def names_in(formula: Formula) -> Iterator[str]:
 
 
 def renamed(formula: Formula, names: Mapping[str, Formula]) -> Formula:
-    """A formula with other formulas in place of some of its names."""
+    """A formula with other formulas instead of some of its names."""
     if isinstance(formula, str):
         return names.get(formula, formula)
     if isinstance(formula, tuple):
@@ -178,7 +178,7 @@ _SIMPLE: dict[str, Callable] = {"-": np.subtract, "/": np.divide, "neg": np.nega
 
 
 def height_of(formula: Formula) -> int:
-    """How many operations lie one within another, at most."""
+    """The maximum depth of nested operations."""
     height, level = 0, [formula]
     while level := [part for one in level if isinstance(one, tuple) for part in one[1:]]:
         height += 1

@@ -219,7 +219,7 @@ def program_of(static: StaticContent) -> FormulaProgram:
 
 
 def in_a_circle(names: list[str]) -> str:
-    """Returns what is wrong with formulas that use one another in a circle, each the next and the last the first."""
+    """Returns the error for formulas that depend on one another in a cycle, each on the next one."""
     shown = names if len(names) <= 10 else [*names[:9], "..."]
     return f"formulas depend on one another in a cycle: {' -> '.join([*shown, names[0]])}."
 

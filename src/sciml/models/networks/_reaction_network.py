@@ -209,7 +209,7 @@ class ReactionNetwork(AbstractModel):
 
     - `A + 2 B -> C, k`: by mass action, at the rate $k A B^2$. `0 -> A, k` makes, `A -> 0, k` removes.
     - `A <-> B, k1, k2`: both directions.
-    - `S => P, V*S/(K + S)`: the rate is what is written; `<=>` with two of them.
+    - `S => P, V*S/(K + S)`: the complete rate; `<=>` with two of them.
     - `binding: A + B -> C, k`: with a name.
     - `k = 0.1`: a parameter. `K = k2/k1`: a value that is computed from others, from species, or from the time `t`.
     - `A(0) = 1`: an initial amount, a number or a formula of parameters; zero where there is none.
@@ -325,8 +325,8 @@ class ReactionNetwork(AbstractModel):
     def from_bionetgen(cls, path: str | os.PathLike) -> "ReactionNetwork":
         """Returns the network of a `.net` file, which BioNetGen's `generate_network` writes.
 
-        Its parameters that are numbers are parameters here; what is computed from them, its functions and the sums of
-        its groups are values that `value` returns by their names.
+        Its numeric parameters are parameters here; derived parameters, its functions and the sums of its groups are
+        values that `value` returns by name.
 
         Args:
             path: The file.
@@ -485,7 +485,7 @@ class ReactionNetwork(AbstractModel):
         return with_parameters(self, values, described(self._static).derived, self.species)
 
     def index(self, species: str) -> int:
-        """Returns where in the state a species stands.
+        """Returns the position of a species in the state.
 
         Raises:
             ValueError: If there is none of that name.

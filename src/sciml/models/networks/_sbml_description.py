@@ -26,7 +26,7 @@ def read_document(source: str | os.PathLike) -> Any:
         source: A file, or SBML as text.
 
     Raises:
-        ValueError: If it is not SBML, or has what is not supported and the analysis would not see.
+        ValueError: If it is not SBML, or has an unsupported feature that the analysis would not detect.
     """
     import libsbml
     from sbmlode.io import read_document as read
@@ -53,12 +53,12 @@ def read_document(source: str | os.PathLike) -> Any:
 
 
 def place_of(element: Any) -> str:
-    """Returns where an element stands, to go behind a text."""
+    """Returns the position of an element, as a suffix of a text."""
     return f", line {element.getLine()}, column {element.getColumn()}" if element.getLine() else ""
 
 
 def place_of_name(doc: Any, name: str) -> str:
-    """Returns where the first formula with a name stands, to go behind a text; empty if nowhere."""
+    """Returns the position of the first formula with a name, as a suffix of a text; empty if there is none."""
     for element in doc.getListOfAllElements():
         math = _math_of(element)
         if math is not None and any(node.isName() and node.getName() == name for node in _nodes(math)):
@@ -271,7 +271,7 @@ class SBMLDescription:
         return {TIME, *self.states, *self.constants, *self.assignments, *self.initial}
 
     def formulas(self) -> list[tuple[str, list[Formula]]]:
-        """All formulas, with what they are formulas of."""
+        """All formulas, with their owners."""
         named = [*self.assignments.items(), *self.rates.items(), *self.initial.items()]
         return [(name, [f]) for name, f in named] + [(event.name, event.formulas) for event in self.events]
 
@@ -305,7 +305,7 @@ def read_description(source: str | os.PathLike) -> SBMLDescription:
 
     Raises:
         ImportError: If sbmlode is not installed.
-        ValueError: If it cannot be read, or has what is not supported.
+        ValueError: If it cannot be read, or has an unsupported feature.
     """
     try:
         import sbmlode

@@ -81,7 +81,7 @@ class Mathematics:
         """Returns a syntax tree as a formula.
 
         Raises:
-            ValueError: If it has what is not supported, such as a delay.
+            ValueError: If it has an unsupported feature, such as a delay.
         """
         kind = self.types[node.getType()]
         if kind in _NUMBERS:

@@ -5,7 +5,7 @@ The events of an SBML model that decide about one another, after section 4.11 of
 At one time there are rounds. All triggers are evaluated. Each that has become true makes an execution pending, with the
 values from now if these are to be assigned; one that has become false removes the executions that do not persist. Of
 the executions that are due, the one with the largest priority, as it is now, assigns its values. Then comes the next
-round, until a round changes nothing. Events of equal priorities come in a random order, as SBML asks for, which is the
+round, until a round changes nothing. Events of equal priorities come in a random order, as SBML requires, which is the
 same in every run: it is a hash of the number of executions so far. Events without a priority come after all others, and
 in the order of the file.
 """
@@ -65,7 +65,7 @@ class EventChange(eqx.Module):
 
 
 def evaluated(program: FormulaProgram, t: Any, y: Array, parameters: dict[str, Parameter], *more: Array) -> Array:
-    """Returns what a program makes of time, state, constants and what else it takes."""
+    """Returns the results of a program for time, state, constants and its other inputs."""
     return program(jnp.concatenate([y, scalars([t, *parameters.values(), *more], y.dtype)]))
 
 
@@ -92,7 +92,7 @@ def _program(static: StaticContent, extra: dict[str, Formula]) -> tuple[FormulaP
 def program_of_events(
     model: SBMLDescription, formulas: Mapping[str, Formula], extra: Mapping[str, Formula], inputs: Sequence[str] = ()
 ) -> tuple[FormulaProgram, np.ndarray]:
-    """Returns a program of some formulas with all that they need, and where their results stand.
+    """Returns a program of some formulas with all their dependencies, and the positions of their results.
 
     Args:
         model: The model.
@@ -134,7 +134,7 @@ class SBMLEventSystem(AbstractEventSystem):
         return taken_from(evaluated(program, t, y, self.parameters), slots).astype(t.dtype)
 
     def start(self, t: Array, y: Float[Array, " n"], args: Args) -> "_Memory":
-        """Returns the memory at the start, which says of triggers what `initialValue` does."""
+        """Returns the memory at the start, in which triggers have their `initialValue`."""
         del args
         plan = _plan(self._static)
         kept = self.pending if plan.delayed else 0
@@ -294,7 +294,7 @@ class _Plan:
         return jnp.where(near, above == self.greater, found > 0.5)
 
     def round_after(self, last: _Round, ahead: Array, setting: _Setting) -> _Round:
-        """Returns what is known after one more round."""
+        """Returns the memory after one more round."""
         t, dtype = setting.t, last.y.dtype
         values = evaluated(self.program, t + ahead, last.y, setting.parameters)
         found, differences, delays, priorities, assigned, scales = (taken_from(values, x) for x in self.slots)
@@ -437,7 +437,7 @@ class SBMLModel(AbstractModel):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """The identifiers of what the state consists of."""
+        """The identifiers of the state's components."""
         return self._static.content[1]
 
     @property
@@ -466,7 +466,7 @@ class SBMLModel(AbstractModel):
         return found
 
     def index(self, name: str) -> int:
-        """Returns where in the state something stands.
+        """Returns the position of a component in the state.
 
         Raises:
             ValueError: If it is not part of it.
@@ -476,7 +476,7 @@ class SBMLModel(AbstractModel):
         return self.states.index(name)
 
     def value(self, name: str, t: RealScalarLike, y: Float[Array, " n"]) -> Float[Array, ""]:
-        """Returns anything by its identifier: a state, a constant, what a rule assigns, the rate of a reaction.
+        """Returns anything by its identifier: a state, a constant, the result of a rule, the rate of a reaction.
 
         Raises:
             ValueError: If there is nothing of that name.

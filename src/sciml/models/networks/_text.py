@@ -32,7 +32,7 @@ def read_text(text: str, given: Mapping[str, Any]) -> tuple[Description, dict[st
 
 
 class _Reader:
-    """Reads lines twice: what names there are, then what they are."""
+    """Reads lines twice: first the names, then their definitions."""
 
     def __init__(self, text: str, given: Mapping[str, Any]):
         self.given = given
@@ -70,7 +70,7 @@ class _Reader:
         self.assigned[names[0]].fail(in_a_circle(names), self.assigned[names[0]].tokens[0].column)
 
     def _check_given(self) -> None:
-        """Warns of what is given and not in the text, but is nearly a name whose number in the text then counts.
+        """Warns of a given name that is not in the text, but similar to a name whose number in the text is then used.
 
         All else may be given: what one network has and another has not, as initial amounts.
         """
@@ -84,7 +84,7 @@ class _Reader:
                 )
 
     def _name(self, line: Line) -> None:
-        """Notes what a line without an arrow gives a value to."""
+        """Records the value that a line without an arrow assigns."""
         held = line.take("$") is not None
         name = line.take_kind("name")
         if name is None:

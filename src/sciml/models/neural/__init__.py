@@ -1,4 +1,4 @@
-r"""Models of dynamics in which networks stand for what is not known.
+r"""Models of dynamics with neural networks for their unknown parts.
 
 All are models like in `sciml.models`: callable PyTrees whose leaves, the weights, are arrays, for `sciml.solve`,
 `jax.vmap`, `jax.grad` and `sciml.training.train`. A random `key` makes the weights at the start.

@@ -73,7 +73,7 @@ class Elapsed(AbstractClock):
 class Seasons(AbstractClock):
     r"""Periodic features, $\cos(2 \pi k t / T)$ and $\sin(2 \pi k t / T)$ for $k = 1, \ldots, n$.
 
-    A network that is told of these is periodic in time, also beyond the times that it has learnt from.
+    A network with these features is periodic in time, also beyond the training times.
 
     Attributes:
         period: $T$.

@@ -51,7 +51,7 @@ class ConservativeClosure(AbstractModel):
         activation: A function of arrays, between the layers.
         scale: $\sigma$, a number or one for each component.
         time: $\tau$.
-        gain: By what the last layer is multiplied at the start.
+        gain: The initial factor of the last layer.
         key: A random key, for the weights at the start.
 
     Raises:
@@ -146,7 +146,7 @@ class ConservativeClosure(AbstractModel):
         return found if lead else found[0]
 
     def closure(self, u: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Returns what the fluxes add to the rates of a state."""
+        """Returns the contribution of the fluxes to the rates of a state."""
         shape = self.grid.shape if self.components == 1 else (self.components, *self.grid.shape)
         if u.shape != shape:
             raise ValueError(f"the state must have shape {shape}, but has shape {u.shape}.")
@@ -170,8 +170,8 @@ class SpectralClosure(AbstractSemilinear):
     F = \frac{\sigma}{\tau}\, N_\theta\Bigl(\frac{u}{\sigma}\Bigr)$$
 
     with $\kappa_k$ the wavenumber times the spacing of points and $P$ the lower two thirds of the modes, so that the
-    closure makes no aliases. It stands for what modes that are left out do to those that are kept, and changes the
-    integral of the field by nothing but rounding. It is a part of the slow rest of the equation: exponential methods
+    closure makes no aliases. It models the effect of the neglected modes on the resolved ones, and changes the integral
+    of the field only by rounding. It is a part of the slow rest of the equation: exponential methods
     (`sciml.solvers.ETDRK`) take the linear part exactly as before.
 
     Good values: `scale` as large as the field varies, `time` as long as a vortex or a wave takes to pass a few points.
@@ -196,7 +196,7 @@ class SpectralClosure(AbstractSemilinear):
         activation: A function of arrays, between the layers.
         scale: $\sigma$, a number or one for each feature.
         time: $\tau$.
-        gain: By what the last layer is multiplied at the start.
+        gain: The initial factor of the last layer.
         key: A random key, for the weights at the start.
 
     Raises:
@@ -273,11 +273,11 @@ class SpectralClosure(AbstractSemilinear):
         return with_dtype(self.net, y.dtype)(told / scale) * (self.scale[0] / self.time)
 
     def closure(self, y: Float[Array, "..."]) -> Float[Array, "..."]:
-        """Returns what the fluxes add to the rates of a state."""
+        """Returns the contribution of the fluxes to the rates of a state."""
         return self.model.inverse(self._added(y))
 
     def _added(self, y: Float[Array, "..."]) -> Complex[Array, "..."]:
-        """Returns the Fourier coefficients of what the fluxes add, minus their divergence."""
+        """Returns the Fourier coefficients of the contribution of the fluxes, minus their divergence."""
         flux = jax.vmap(lambda f: fourier.transform(f, f.ndim))(self.fluxes(y))
         kappas = fourier.odd_wavenumbers(y.shape, jnp.asarray(y.shape), True, y.dtype)
         slopes = [fourier.times_i(-kappa, flux[axis]) for axis, kappa in enumerate(kappas)]
@@ -308,7 +308,7 @@ class SpectralClosure(AbstractSemilinear):
 
 
 def quadratic(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Returns $x + x^2$: with one hidden layer a network is a quadratic form of what it sees, as transport is."""
+    """Returns $x + x^2$: with one hidden layer a network is a quadratic form of its input, like transport."""
     return x + x * x
 
 
@@ -317,9 +317,9 @@ class StressClosure(AbstractFlowForce):
 
     $$f_i = \sum_j \partial_j \tau_{ij}, \qquad \tau = \sigma^2 N_\theta(u / \sigma), \qquad \tau_{ij} = \tau_{ji}$$
 
-    It stands for eddies that the cells are too large to show, and for the error of the scheme: what it takes of
-    momentum from one cell it gives to the next. The network is told of the velocity at the faces around. Diagonal
-    stresses are at centres of cells and the others at nodes, so that differences of stresses are at the faces.
+    It models eddies that the cells do not resolve, and the error of the scheme: the momentum that it removes from one
+    cell is added to the next. The input of the network is the velocity at the faces around. Diagonal stresses are at
+    centres of cells and the others at nodes, so that differences of stresses are at the faces.
 
     The error of central transport is a quadratic form of the velocities around a face. So is, by default, the network,
     of those up to $2 r$ cells away, since its one hidden layer is followed by $x + x^2$. In a flow that is faster than
@@ -339,7 +339,7 @@ class StressClosure(AbstractFlowForce):
         radius: $r$, how many cells around a cell each layer sees.
         activation: A function of arrays, between the layers.
         scale: $\sigma$, a velocity.
-        gain: By what the last layer is multiplied at the start.
+        gain: The initial factor of the last layer.
         key: A random key, for the weights at the start.
 
     Raises:
@@ -418,7 +418,7 @@ class StressClosure(AbstractFlowForce):
 
 
 class LearnedFlux(AbstractFlux):
-    r"""A numerical flux with a correction that is learnt: what is conserved stays so, to rounding.
+    r"""A numerical flux with a learnt correction that keeps conservation to rounding.
 
     $$F = F_0(w_L, w_R) - D_\theta(w_L, w_R) \, (u_R - u_L)$$
 
@@ -438,7 +438,7 @@ class LearnedFlux(AbstractFlux):
         depth: The number of hidden layers.
         activation: A function of arrays, between the layers.
         scale: The size of the primitive variables, a number or one for each.
-        gain: By what the last layer is multiplied at the start.
+        gain: The initial factor of the last layer.
         key: A random key, for the weights at the start.
 
     Raises:

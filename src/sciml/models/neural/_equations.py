@@ -33,7 +33,7 @@ class NeuralODE(AbstractModel):
     to 64.
 
     Attributes:
-        term: The network, with what it is told of time.
+        term: The network, with its time features.
 
     Args:
         size: The number of components of the state.
@@ -44,7 +44,7 @@ class NeuralODE(AbstractModel):
         clock: The time features of the network: `Elapsed`, `Seasons`, or None.
         scale: The size of the state's components, a number or one for each.
         unit: The size of their rates, likewise.
-        gain: By what the last layer is multiplied at the start.
+        gain: The initial factor of the last layer.
         key: A random key, for the weights at the start.
 
     Raises:
@@ -113,7 +113,7 @@ class AugmentedNeuralODE(AbstractModel):
         clock: The time features of the network: `Elapsed`, `Seasons`, or None.
         scale: The size of the components, a number or one for each of all.
         unit: The size of their rates, likewise.
-        gain: By what the last layer is multiplied at the start.
+        gain: The initial factor of the last layer.
         key: A random key, for the weights at the start.
 
     Raises:
@@ -159,7 +159,7 @@ class AugmentedNeuralODE(AbstractModel):
         self.term = NeuralTerm(size + extra, None, width, depth, **options, key=key)
 
     def start(self, y0: Float[Array, " size"]) -> Float[Array, " all"]:
-        """Returns the initial state: what is seen, and zeros."""
+        """Returns the initial state: the observed components, and zeros."""
         check_vector(y0, self.size)
         return jnp.concatenate([y0, jnp.zeros(self.extra, y0.dtype)])
 
@@ -253,8 +253,8 @@ class NeuralCDE(AbstractModel):
     \ell_\theta(z)$$
 
     It is to a recurrent network what a neural ODE is to a residual one: measurements may be irregular and partly
-    missing, and there may be as many as one likes. The path is the argument `args` of `sciml.solve`, a diffrax
-    interpolation with time as its first channel, such as `measured_path`: `channels` counts it.
+    missing, in any number. The path is the argument `args` of `sciml.solve`, a diffrax interpolation with time as its
+    first channel, such as `measured_path`: `channels` counts it.
 
     Attributes:
         first: $I_\theta$.
@@ -352,9 +352,9 @@ class NeuralSDE(AbstractStochastic):
     $$\mathrm{d}y = f_\theta(t, y) \, \mathrm{d}t + g_\theta(t, y) \, \mathrm{d}W$$
 
     The state is a vector, shape `(size,)`. `noise` sets the kind of $W$, as for `sciml.Stochastic`. With "diagonal" and
-    "additive" noise every component has a Brownian motion of its own, the sign of $g$ means nothing, and its elements
-    are positive, $\ln(1 + e^N)$ of the network's outputs $N$, times their unit; with "additive" noise $g$ is a
-    constant, and methods are more accurate.
+    "additive" noise every component has a separate Brownian motion, the sign of $g$ is irrelevant, and its elements are
+    positive, $\ln(1 + e^N)$ of the network's outputs $N$, times their unit; with "additive" noise $g$ is a constant,
+    and methods are more accurate.
 
     Attributes:
         drift_term: The network of the drift.

@@ -130,7 +130,7 @@ class LatentODE(AbstractModel):
 
         Args:
             ts: The times.
-            ys: The observations; what is not seen does not matter, NaN included.
+            ys: The observations; missing ones do not matter, NaN included.
             seen: The observations. A time at which nothing is changes nothing, as at the end of a record that was
                 padded.
         """

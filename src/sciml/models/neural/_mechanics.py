@@ -24,9 +24,9 @@ class PotentialNetwork(AbstractSecondOrder):
     $$m_i \ddot q_i = -\frac{\partial V_\theta}{\partial q_i}, \qquad
     E = \sum_i \tfrac12 m_i \dot q_i^2 + V_\theta(q)$$
 
-    The state is the pair $(q, v)$ of positions and velocities, each of shape `(size,)`. `sciml.solve` takes a
-    symplectic method, such as `sciml.solvers.VelocityVerlet` or `Yoshida`: the energy of what was learnt neither
-    grows nor decays, for as long as one likes.
+    The state is the pair $(q, v)$ of positions and velocities, each of shape `(size,)`. `sciml.solve` uses a symplectic
+    method, such as `sciml.solvers.VelocityVerlet` or `Yoshida`: the energy of the learnt model neither grows nor decays
+    over any length of time.
 
     Attributes:
         net: $V_\theta$.
@@ -401,7 +401,7 @@ class PortHamiltonian(AbstractModel):
         return below - below.T, root, entries[of_skew + of_root :].reshape(n, self.inputs)
 
     def output(self, x: Float[Array, " size"]) -> Float[Array, " inputs"]:
-        """Returns $y$, what the ports give back: with the input it is the power that flows in."""
+        """Returns $y$, the output of the ports: its product with the input is the power that flows in."""
         return self._parts(x)[2].T @ jax.grad(self.energy)(x)
 
     def dissipation(self, x: Float[Array, " size"]) -> Float[Array, ""]:

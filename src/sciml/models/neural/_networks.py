@@ -30,8 +30,8 @@ class Network(eqx.Module):
         depth: The number of hidden layers; with 0 the network is a linear map.
         activation: $\sigma$, a function of arrays. A model whose networks are differentiated, as an energy, needs a
             smooth one: `jnp.tanh`, `jax.nn.softplus`, not `jax.nn.relu`.
-        gain: By what the weights of the last layer are multiplied at the start. A correction of something that is known
-            starts near zero with a small one.
+        gain: The initial factor of the weights of the last layer. A correction of something that is known starts near
+            zero with a small one.
         key: A random key, for the weights at the start.
 
     Raises:
@@ -108,8 +108,8 @@ class ConvolutionalNetwork(eqx.Module):
         axes: $d$.
         radius: $r$.
         activation: $\sigma$, a function of arrays.
-        gain: By what the weights of the last layer are multiplied at the start. A correction of something that is known
-            starts near zero with a small one.
+        gain: The initial factor of the weights of the last layer. A correction of something that is known starts near
+            zero with a small one.
         key: A random key, for the weights at the start.
 
     Raises:
@@ -177,7 +177,7 @@ class ConvolutionalNetwork(eqx.Module):
         return self._convolved(self.layers[-1], x)
 
     def _convolved(self, layer: eqx.nn.Linear, x: Float[Array, "..."]) -> Float[Array, "..."]:
-        """One product of matrices over all points: on a CPU as quick as XLA's convolution, and lanes know it."""
+        """One matrix product over all points: on a CPU as fast as XLA's convolution, and supported by lanes."""
         over = tuple(range(1, x.ndim))
         moves = itertools.product(range(-self.radius, self.radius + 1), repeat=self.axes)
         around = [jnp.roll(x, tuple(-j for j in move), axis=over) for move in moves]

@@ -18,12 +18,12 @@ from ._networks import Network
 
 
 class NeuralTerm(AbstractModel):
-    r"""A network of the state and, if it is told, of the time: what an equation adds up, or all of it.
+    r"""A network of the state and optionally of time: a term of an equation, or the whole right-hand side.
 
     $$g_\theta(t, y) = s' \, N_\theta(y / s, c(t))$$
 
     where $s$ is the size of the components of the state, and $s'$ the size of the output. Networks are made for numbers
-    of the size of one: with a state of 30 and a network that is not told so, training is slow or fails.
+    of the size of one: with a state of 30 and a network without this scale, training is slow or fails.
 
     Attributes:
         net: $N_\theta$.
@@ -40,7 +40,7 @@ class NeuralTerm(AbstractModel):
         clock: The time features of the network: `Elapsed`, `Seasons`, or None.
         scale: $s$, a number, or one for each component.
         unit: $s'$, a number, or one for each output; by default 1.
-        gain: By what the last layer is multiplied at the start.
+        gain: The initial factor of the last layer.
         key: A random key, for the weights at the start.
 
     Raises:
@@ -139,7 +139,7 @@ class UniversalODE(AbstractModel):
     model that is known is where training starts.
 
     Attributes:
-        known: $f$, whose parameters are trained too, unless `where` says otherwise.
+        known: $f$, whose parameters are also trained, unless `where` excludes them.
         term: $g_\theta$.
         components: The components of the rates to which the term is added.
 
@@ -152,8 +152,8 @@ class UniversalODE(AbstractModel):
         activation: A function of arrays, between the layers.
         clock: The time features of the network: `Elapsed`, `Seasons`, or None.
         scale: The size of the state's components, a number or one for each.
-        unit: The size of what the term adds, a number or one for each of `components`.
-        gain: By what the last layer is multiplied at the start.
+        unit: The size of the term's contribution, a number or one for each of `components`.
+        gain: The initial factor of the last layer.
         key: A random key, for the weights at the start.
 
     Raises:

@@ -136,10 +136,9 @@ class Kepler(AbstractModel):
 
     The state is $(q_1, q_2, v_1, v_2)$, shape `(4,)`.
 
-    Good values: with `mu=1`, the state
-    $(1 - e, 0, 0, \sqrt{(1 + e)/(1 - e)})$ starts an ellipse of eccentricity $e$ and semi-major
-    axis 1 at its pericentre; its period is $2\pi$. `e = 0` is the unit circle; `e = 0.5` asks
-    for error control.
+    Good values: with `mu=1`, the state $(1 - e, 0, 0, \sqrt{(1 + e)/(1 - e)})$ starts an ellipse of eccentricity $e$
+    and semi-major axis 1 at its pericentre; its period is $2\pi$. `e = 0` is the unit circle; `e = 0.5` requires error
+    control.
 
     Attributes:
         mu: Gravitational parameter $GM$, length^3/time^2.

@@ -205,7 +205,7 @@ class MackeyGlass(AbstractDelayed):
     def rate(
         self, t: RealScalarLike, y: Float[Array, ""], delayed: tuple[Float[Array, ""]], args: Args
     ) -> Float[Array, ""]:
-        """Returns what is made less what is lost; `t` and `args` are not used."""
+        """Returns production minus loss; `t` and `args` are not used."""
         del t, args
         p, (past,) = with_dtype(self, y.dtype), delayed
         return p.production * past / (1 + past**p.exponent) - p.loss * y

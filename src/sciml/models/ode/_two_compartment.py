@@ -34,7 +34,7 @@ class TwoCompartment(AbstractModel):
         volume: $V_1$ of the central compartment.
         exchange: $Q$, the volume that both exchange in a unit of time.
         peripheral_volume: $V_2$.
-        absorption: $k_a$ of what is in the depot, 1/time.
+        absorption: $k_a$ of the amount in the depot, 1/time.
 
     Source:
         M. Gibaldi and D. Perrier, Pharmacokinetics, 2nd edition, 1982, chapter 2. Values: T. P. C. Dorlo and others,

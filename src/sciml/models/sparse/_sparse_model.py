@@ -159,7 +159,7 @@ class Trigonometric(AbstractLibrary):
 
 
 class Terms(AbstractLibrary):
-    """Functions of one's own, with their names.
+    """Custom functions, with their names.
 
     Args:
         functions: By name, functions of the vector of inputs that return a number.
@@ -295,7 +295,7 @@ class SparseModel(AbstractModel):
         return "\n".join(self.equations())
 
     def __call__(self, t: RealScalarLike, y: Y, args: Args) -> PyTree:
-        """Returns what the sums give; `t` and `args` are not used."""
+        """Returns the values of the sums; `t` and `args` are not used."""
         del t, args
         x = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(y)])
         if len(x) != len(self.inputs):

@@ -5,9 +5,9 @@ $s = 1 + \sigma / (\alpha - i \omega)$. In time that is $\partial_x u + \psi$ wi
 
 $$\dot \psi = -(\alpha + \sigma)\, \psi - \sigma\, \partial_x u$$
 
-an equation of its own that any explicit method takes, for any equation whose derivatives are stretched so. The memory
-$\psi$ exists only within the layers. $\sigma$ grows with the cube of the depth; $\alpha$ falls to zero at the bottom,
-and lets what hardly oscillates pass on.
+a separate equation that any explicit method supports, for any equation whose derivatives are stretched in this way. The
+memory $\psi$ exists only within the layers. $\sigma$ grows with the cube of the depth; $\alpha$ falls to zero at the
+bottom, and lets what hardly oscillates pass on.
 
 Source: J. A. Roden, S. D. Gedney, Microw. Opt. Technol. Lett. 27:334, 2000; D. Komatitsch, R. Martin, Geophysics
 72:SM155, 2007.
@@ -52,7 +52,7 @@ class Absorber(eqx.Module):
     blocks: AbstractBlocks | None = None
 
     def memory_shape(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-        """Returns the shape of what is remembered of a derivative along an axis, itself of a given shape."""
+        """Returns the shape of the memory of a derivative along an axis, itself of a given shape."""
         return tuple(sum(self.layers[axis]) if a == axis else n for a, n in enumerate(shape))
 
     def within(self, derivative: Array, axis: int) -> Array:
@@ -66,7 +66,7 @@ class Absorber(eqx.Module):
         return jnp.concatenate([_cut(derivative, axis, 0, low), _cut(derivative, axis, n - high, n)], axis)
 
     def stretched(self, total: Array, memory: Array, axis: int) -> Array:
-        """Returns a sum of derivatives, with what is remembered of that along an axis."""
+        """Returns a sum of derivatives, with the memory of the one along an axis."""
         (low, high), n = self.layers[axis], total.shape[axis]
         if low + high > n:  # of a block, whose layers at both ends overlap: one of them at least remembers nothing
             first = [_cut(total, axis, 0, low) + _cut(memory, axis, 0, low), _cut(total, axis, low, n)]
@@ -84,7 +84,7 @@ class Absorber(eqx.Module):
         return jnp.concatenate(parts, axis)
 
     def rate(self, within: Array, memory: Array, axis: int, at: str, tau: Array | None = None) -> Array:
-        r"""Returns the rate of what is remembered of a derivative, or $(1 + \tau (\alpha + \sigma))^{-1}$ of it.
+        r"""Returns the rate of the memory of a derivative, or $(1 + \tau (\alpha + \sigma))^{-1}$ of it.
 
         Args:
             within: The derivative within the layers.
@@ -98,12 +98,12 @@ class Absorber(eqx.Module):
         return rate if tau is None else rate / (1 + tau * (alpha + sigma))
 
     def largest(self, dtype: Any) -> Array:
-        r"""Returns the largest $\sigma + \alpha$, at which what is remembered fades."""
+        r"""Returns the largest $\sigma + \alpha$, the rate at which the memory decays."""
         rates = [_largest(width, h) for pair, h in zip(self.layers, self.grid.spacing) for width in pair if width]
         return self.speed.astype(dtype) * jnp.asarray(max(rates, default=0.0), dtype)
 
     def _profiles(self, axis: int, at: str, dtype: Any) -> tuple[Array, Array]:
-        r"""$\sigma$ and $\alpha$ within the layers, arrays that broadcast over what is remembered."""
+        r"""$\sigma$ and $\alpha$ within the layers, arrays that broadcast over the memory."""
         shift = 0.5 if at == "center" else 0.0
         sigma, alpha = [], []
         for end, width in enumerate(self.layers[axis]):

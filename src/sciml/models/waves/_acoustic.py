@@ -82,7 +82,7 @@ def rates_of_cells(
         order: The order of accuracy.
         stiffness: A number, or an array over cells.
         density: For each axis that at its faces, a number or an array over faces.
-        damping: By field what it is damped by, an array that broadcasts over the field; only those that are.
+        damping: The damping by field, an array that broadcasts over the field; only damped fields.
     """
     ndim, width = grid.ndim, order // 2
     parts, speeds = tuple(f"p{a}" for a in range(ndim)), tuple(f"v{a}" for a in range(ndim))
@@ -206,10 +206,10 @@ class Acoustic(AbstractPartitioned):
     medium of interest, and continue `speed` into them (`jnp.pad(speed, cells, mode="edge")`). At walls the field
     continues as an image of itself, so that without layers and sources the energy is kept at every order.
 
-    In a start of your own the velocity through rigid walls is 0: where it is not, it stays what it is, and kernels,
-    for which the field is an image of itself there, do something else.
+    In your own initial state the velocity through rigid walls must be 0: otherwise it keeps its value, and kernels, for
+    which the field is an image of itself there, give another result.
 
-    A layer forgets what it absorbed, so gradients by `Checkpointed` suit. Without absorption,
+    A layer forgets the waves that it absorbed, so gradients by `Checkpointed` are suitable. Without absorption,
     `sciml.adjoints.Reversible` is also supported.
 
     Good values: a source of at most $f = c / 10 h$ with `order=4` and $c / 20 h$ with `order=2`; layers of 10 cells;
@@ -489,7 +489,7 @@ class Acoustic(AbstractPartitioned):
         return jnp.max(jnp.abs(self.spectrum(t, y, args)))
 
     def spectrum(self, t: RealScalarLike, y: Sound, args: Args) -> Array:
-        """Returns bounds on the eigenvalues, outside of the layers and in them, by which `sciml.solve` knows steps."""
+        """Returns bounds on the eigenvalues, outside of the layers and in them, for stable steps of `sciml.solve`."""
         del t, args
         self._check(y)
         p = with_dtype(self, y.parts.dtype)

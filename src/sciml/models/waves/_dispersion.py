@@ -18,9 +18,9 @@ from ..._parameters import Parameter, parameter, with_dtype
 class AbstractDispersion(eqx.Module):
     """The contribution of a medium to the permittivity, as a function of the frequency, and its equation in time.
 
-    The equation is linear, and of one place at a time: `current` and `rates` act on every value alike. Parameters
-    are numbers, or arrays over the grid, which `Maxwell` averages to where a field is: a strength of zero is where the
-    medium is not. One of your own has these methods.
+    The equation is linear, and of one place at a time: `current` and `rates` act on every value alike. Parameters are
+    numbers, or arrays over the grid, which `Maxwell` averages to where a field is: a strength of zero is where the
+    medium is not. A custom medium has these methods.
     """
 
     @abc.abstractmethod
@@ -29,7 +29,7 @@ class AbstractDispersion(eqx.Module):
 
     @abc.abstractmethod
     def rest(self, like: Float[Array, "..."]) -> Any:
-        """Returns what the medium remembers at rest, for a component of the electric field."""
+        """Returns the memory of the medium at rest, for a component of the electric field."""
 
     @abc.abstractmethod
     def current(self, electric: Float[Array, "..."], memory: Any) -> Float[Array, "..."]:
@@ -37,7 +37,7 @@ class AbstractDispersion(eqx.Module):
 
     @abc.abstractmethod
     def rates(self, electric: Float[Array, "..."], memory: Any) -> Any:
-        """Returns the rates of what is remembered."""
+        """Returns the rates of the memory."""
 
     @abc.abstractmethod
     def energy(self, memory: Any) -> Float[Array, "..."]:
@@ -46,12 +46,12 @@ class AbstractDispersion(eqx.Module):
     def settled(self, tau: Float[Array, ""], electric: Float[Array, "..."], right: Any) -> Any:
         r"""Returns the solution $m$ of $m = r + \tau\, \dot m(E, m)$, for steps that take the medium implicitly.
 
-        By default the equations of what is remembered, few at every place, are solved by elimination.
+        By default the equations of the memory, few at every place, are solved by elimination.
 
         Args:
             tau: $\tau$.
             electric: $E$.
-            right: $r$, like what is remembered.
+            right: $r$, like the memory.
         """
         leaves, structure = jax.tree.flatten(right)
         dtype = jnp.result_type(electric)
@@ -141,8 +141,8 @@ class Lorentz(AbstractDispersion):
       \chi = \frac{\Delta\varepsilon\, \omega_0^2}{\omega_0^2 - \omega^2 - i \gamma \omega}$$
 
     Attributes:
-        strength: $\Delta\varepsilon$, what it adds to the permittivity of constant fields: a number, or an array over
-            the grid.
+        strength: $\Delta\varepsilon$, its contribution to the permittivity of constant fields: a number, or an array
+            over the grid.
         frequency: $\omega_0$, an angular frequency.
         damping: $\gamma$, a rate.
 
@@ -196,8 +196,8 @@ class Debye(AbstractDispersion):
     $$\tau \dot P + P = \Delta\varepsilon\, E, \qquad \chi = \frac{\Delta\varepsilon}{1 - i \omega \tau}$$
 
     Attributes:
-        strength: $\Delta\varepsilon$, what it adds to the permittivity of constant fields: a number, or an array over
-            the grid.
+        strength: $\Delta\varepsilon$, its contribution to the permittivity of constant fields: a number, or an array
+            over the grid.
         relaxation: $\tau$, a time.
 
     Source:

@@ -234,7 +234,7 @@ class ElasticWave(AbstractStaggeredWave):
         return forces, layers
 
     def spectrum(self, t: RealScalarLike, y: WaveFields, args: Args) -> Array:
-        """Returns bounds on the eigenvalues, outside of the layers and in them, by which `sciml.solve` knows steps."""
+        """Returns bounds on the eigenvalues, outside of the layers and in them, for stable steps of `sciml.solve`."""
         del t, args
         self.places.check(y, self.start, self)
         p, dtype = self._for(y), y.fields["vx"].dtype
@@ -277,7 +277,7 @@ class ElasticWave(AbstractStaggeredWave):
         return 1 / self.places.averaged(name, compliance)
 
     def _at_rest(self, name: str, dtype: Any) -> Array:
-        """Zero for what a wall keeps at zero, and one elsewhere."""
+        """Zero for components that a wall keeps at zero, and one elsewhere."""
         kinds = _ACROSS if name[0] == "v" else _ALONG
         still = tuple((kinds[low] == "rigid", kinds[high] == "rigid") for low, high in self.sides)
         return jnp.asarray(self.places.moving(name, still), dtype)

@@ -43,13 +43,13 @@ class Maxwell(AbstractStaggeredWave):
     conserved to rounding. Without losses and sources the energy is kept at every order. Any units do: with the defaults
     the speed of light is 1 and times are lengths; in SI give $\varepsilon$ and $\mu$ with $\varepsilon_0$ and $\mu_0$.
 
-    If an axis is missing, nothing depends on it. In two dimensions the equations fall apart into two that do not know
-    of each other: `polarization` is a component of the one that is wanted, `"Ez"` for $E_z, H_x, H_y$ or `"Hz"` for
-    $H_z, E_x, E_y$; in one dimension `"Ey"` or `"Ez"`.
+    If an axis is missing, nothing depends on it. In two dimensions the equations separate into two independent systems:
+    `polarization` is a component of the one that is wanted, `"Ez"` for $E_z, H_x, H_y$ or `"Hz"` for $H_z, E_x, E_y$;
+    in one dimension `"Ey"` or `"Ez"`.
 
-    In the absorbing layers along the sides, derivatives are taken along complex coordinates, whatever the medium
-    there. The layers are the outermost cells *of the grid*: make it larger than the region of interest, and continue
-    the media into them. A layer forgets what it absorbed, so gradients by `Checkpointed` suit.
+    In the absorbing layers along the sides, derivatives are taken along complex coordinates, whatever the medium there.
+    The layers are the outermost cells *of the grid*: make it larger than the region of interest, and continue the media
+    into them. A layer forgets the waves that it absorbed, so gradients by `Checkpointed` are suitable.
 
     Good values: twenty cells for the shortest wave with `order=2`, ten with `order=4`; layers of 10 cells; `dt` of 1.8
     over `spectral_radius`. With fixed steps `sciml.solve` takes `sciml.solvers.Leapfrog`: Yee's scheme, the electric
@@ -156,7 +156,7 @@ class Maxwell(AbstractStaggeredWave):
         self.absorber = read_absorber(layers, self.places, tuned, fastest, "Maxwell")
 
     def energy(self, y: WaveFields) -> Float[Array, ""]:
-        r"""Returns $\tfrac12 \int \varepsilon |E|^2 + \mu |H|^2$ and what the media hold; kept without losses."""
+        r"""Returns $\tfrac12 \int \varepsilon |E|^2 + \mu |H|^2$ plus the media's energy; conserved without losses."""
         p, total = self._for(y), jnp.zeros((), y.fields[self.places.names[0]].dtype)
         for name, u in y.fields.items():
             if name[0] == "E":
@@ -221,7 +221,7 @@ class Maxwell(AbstractStaggeredWave):
         return WaveFields(fields, layers, media)
 
     def spectrum(self, t: RealScalarLike, y: WaveFields, args: Args) -> Array:
-        """Returns bounds on the eigenvalues, without losses and with them, by which `sciml.solve` knows steps."""
+        """Returns bounds on the eigenvalues, without losses and with them, for the stable steps of `sciml.solve`."""
         del t, args
         self.places.check(y, self.start, self)
         p, dtype = self._for(y), y.fields[self.places.names[0]].dtype
@@ -245,7 +245,7 @@ class Maxwell(AbstractStaggeredWave):
         return jax.tree.map(lambda x: self.places.averaged(name, x), medium)
 
     def _off_conductors(self, name: str, dtype: Any) -> Array:
-        """Zero for what is along a conductor's surface, or through it, and one elsewhere."""
+        """Zero for components along a conductor's surface, or through it, and one elsewhere."""
         still = tuple((low == "rigid", high == "rigid") for low, high in self.sides)
         return jnp.asarray(self.places.moving(name, still), dtype)
 
@@ -261,7 +261,7 @@ def _in_media(
 ) -> tuple[Array, list[Any]]:
     r"""Returns the rates $r$ of an electric component and of what media remember, or $(1 - \tau L)^{-1} r$ of these.
 
-    $L$ is what the component and the media at one place do to each other. The memory responds to the component as
+    $L$ is the coupling between the component and the media at one place. The memory responds to the component as
     $m = m_0 + m_1 E$; with its current $c(E, m)$ that leaves
     $(\varepsilon + \tau (\sigma + c(1, m_1)))\, E = \varepsilon r - \tau c(0, m_0)$.
     """

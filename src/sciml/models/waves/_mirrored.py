@@ -1,4 +1,4 @@
-"""Differences between the centres of cells and their faces, of fields that go on behind walls as images of themselves.
+"""Differences between cell centres and faces, of fields that continue behind walls as images of themselves.
 
 On the doubled, periodic grid of field and images the differences are each other's negative transpose, at any order and
 with any coefficients, so that they conserve energy.

@@ -113,7 +113,7 @@ class Sampled(eqx.Module):
 class PointSources(eqx.Module):
     r"""A density $\sum_i s_i(t)\, \delta(x - x_i)$ over a grid, the source of an `Acoustic` model.
 
-    Under `jax.vmap` over positions or signals each member has sources of its own.
+    Under `jax.vmap` over positions or signals each member has separate sources.
 
     Attributes:
         points: The places; see `sciml.spatial.Points`.

@@ -85,7 +85,7 @@ class Places(eqx.Module):
         raise ValueError(f"there is no field {name!r}: the fields are {', '.join(self.names)}.")
 
     def location(self, name: str) -> tuple[str, ...]:
-        """Returns where a field is, as `sciml.spatial.Grid` says it."""
+        """Returns the location of a field, in the words of `sciml.spatial.Grid`."""
         axes = self.at_nodes(name)
         return tuple(
             ("lower" if closed else "node") if axis in axes else "center" for axis, closed in enumerate(self.periodic)

@@ -114,7 +114,7 @@ class AbstractStaggeredWave(AbstractPartitioned):
 
     @abc.abstractmethod
     def spectrum(self, t: RealScalarLike, y: WaveFields, args: Args) -> Array:
-        """Returns bounds on the eigenvalues, without losses and with them, by which `sciml.solve` knows steps."""
+        """Returns bounds on the eigenvalues, without losses and with them, for the stable steps of `sciml.solve`."""
 
     def _media_at_rest(self, fields: dict[str, Array]) -> tuple[Any, ...]:
         """The memory of media at the start."""
@@ -160,5 +160,5 @@ def eigenvalue_bounds(frequency: Array, loss: Array) -> Array:
 
 
 def key_of(name: str, axis: int) -> str:
-    """Returns the name of what a layer remembers of a field along an axis."""
+    """Returns the name of the memory of a layer for a field along an axis."""
     return f"{name} {'xyz'[axis]}"

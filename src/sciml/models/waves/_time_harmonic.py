@@ -56,7 +56,7 @@ class TimeHarmonicWave(eqx.Module):
         frequency: $\omega$, an angular frequency.
         speed: $c$, a number or an array over the grid.
         density: $\rho$, a number or an array over the grid; at faces the mean of both sides.
-        loss: $\delta$, what the medium absorbs: a number or an array over the grid.
+        loss: $\delta$, the absorption of the medium: a number or an array over the grid.
         tuned: The speed for which the layers are made, by default the largest of `speed`, held constant.
         grid: The grid, with the layers.
         sides: The conditions at both sides of each axis.

@@ -98,7 +98,7 @@ class Wave(AbstractModel):
         return jnp.max(jnp.abs(p.speed)) * p.laplacian.spectral_radius**0.5
 
     def spectrum(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Array:
-        """Returns the largest frequency on the imaginary axis, by which `sciml.solve` knows stable steps."""
+        """Returns the largest frequency on the imaginary axis, from which `sciml.solve` derives stable steps."""
         frequency = self.spectral_radius(t, y, args)
         return jax.lax.complex(jnp.zeros_like(frequency), frequency)
 

@@ -37,7 +37,7 @@ def to_blocks(x: Array, places: Places, name: str, remembered: int | None = None
         x: The array; its last axes are the axes of the grid.
         places: The positions of fields.
         name: The field that it belongs to.
-        remembered: The axis of whose layers it is what they remember.
+        remembered: The axis of the layers whose memory it is.
         layers: Their widths.
 
     Raises:

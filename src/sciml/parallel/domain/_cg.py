@@ -108,7 +108,7 @@ def _summed(cotangent: Array, axes: frozenset) -> Array:
 
 
 def _as_program(operator: Callable, b: PyTree, collective: tuple[str, ...]) -> tuple[Callable, list, PyTree]:
-    """Returns the operator as a function of what it closes over and of a field; the rule may close over nothing.
+    """Returns the operator as a function of the values it closes over and of a field; the rule may close over none.
 
     The values that it closes over keep their types. If it is the same on all devices, its cotangent is the sum over
     them by JAX's own rules.

@@ -139,10 +139,9 @@ def run_split(
 ) -> PyTree:
     """Runs `fn(fields, shared)` on every device; see `Domain.run`.
 
-    `check_vma` is on: the types prove that what is returned as one number for all devices is one, and
-    that loops with messages in them iterate equally often everywhere. A derivative by what is shared is
-    summed over the devices, inside `fn` as well as outside of it, because the devices compute one
-    result between them.
+    `check_vma` is on: the types prove that a result declared as one number for all devices is the same everywhere, and
+    that loops with communication iterate equally often everywhere. A derivative with respect to shared values is summed
+    over the devices, inside `fn` as well as outside of it, because the devices compute one result together.
 
     The layout of the results is read from their types, for which `fn` is traced once before.
     """
@@ -193,7 +192,7 @@ def _as_array(x: Any) -> Any:
 
 
 def _spec(path: Any, x: jax.Array, axes: Axes, blocks: set) -> PartitionSpec:
-    """Returns where a result lies: whole if the same on all devices, else like a field."""
+    """Returns the layout of a result: whole if the same on all devices, otherwise like a field."""
     if not vma_of(x) & {axis for axis in axes if axis}:
         return PartitionSpec()
     where = "the result" + jax.tree_util.keystr(path)
@@ -258,7 +257,7 @@ class Domain(eqx.Module):
         boundary: The conditions at the edges of the field, or the `Sides` of a flow; None for a periodic field.
         axes: For each dimension of space the mesh axis that splits it, or None.
         mesh: The devices, from `sciml.parallel.mesh`; None for the mesh set by `jax.set_mesh`.
-        exchange: For what a solve of a conservation law has one exchange, a "stage" of its method or a "step".
+        exchange: The unit of one halo exchange in a solve of a conservation law, a "stage" of its method or a "step".
 
     Example:
         ```python
@@ -295,17 +294,17 @@ class Domain(eqx.Module):
         mesh: Mesh | AbstractMesh | None = None,
         exchange: Literal["stage", "step"] = "stage",
     ):
-        """Describes how fields lie on a mesh.
+        """Describes the layout of fields on a mesh.
 
         Args:
             axes: For each dimension of space the name of the mesh axis that splits it, or None.
             boundary: The conditions at the edges, or the `Sides` of a flow, for the conservation laws of
                 `sciml.models`; None for a periodic field.
             mesh: The devices; None for the mesh set by `jax.set_mesh`.
-            exchange: For what the conservation laws of `sciml.models` have one exchange in `sciml.solve`. With "step" a
-                device fetches as many layers as all stages of its method read, and computes what these become as well:
-                fewer and larger messages for more work, and the same results. For explicit Runge-Kutta methods; what a
-                law adds as `forces` must then take blocks of any size.
+            exchange: The unit of one halo exchange of the conservation laws of `sciml.models` in `sciml.solve`. With
+                "step" a device fetches as many layers as all stages of its method read, and computes what these become
+                as well: fewer and larger messages for more work, and the same results. For explicit Runge-Kutta
+                methods; the `forces` of a law must then support blocks of any size.
 
         Raises:
             ValueError: If there is no dimension, their number differs from `boundary`, or a mesh axis occurs twice or
@@ -342,7 +341,7 @@ class Domain(eqx.Module):
 
     @property
     def grid(self) -> AbstractGrid | None:
-        """The whole grid, where `boundary` says it."""
+        """The whole grid, if `boundary` defines it."""
         return None if self.boundary is None else self.boundary.grid
 
     @property
@@ -387,7 +386,8 @@ class Domain(eqx.Module):
             The results of `fn`, as whole arrays.
 
         Raises:
-            ValueError: If a field cannot be split evenly, `fn` returns what is neither, or there is no mesh.
+            ValueError: If a field cannot be split evenly, a result of `fn` is neither whole nor a field, or there is no
+                mesh.
         """
         if not callable(fn):
             raise TypeError(f"`Domain.run`: `fn` must be callable, got {type(fn).__name__}.")
@@ -438,9 +438,9 @@ class Domain(eqx.Module):
     ) -> PyTree:
         """Returns fields with `width` ghost layers on every side of every dimension of space.
 
-        In a device's block these are the neighbours' outermost layers, and beyond the edges of the field
-        what the boundary conditions say. Operators of `sciml.spatial` take a `Domain` as their boundary
-        for the sake of this method.
+        In a device's block these are the neighbours' outermost layers, and beyond the edges of the field the values of
+        the boundary conditions. Operators of `sciml.spatial` take a `Domain` as their boundary for the sake of this
+        method.
 
         Args:
             u: A field, or a PyTree of fields.
@@ -529,7 +529,7 @@ class Domain(eqx.Module):
             dim: The dimension of space, from 0.
 
         Raises:
-            ValueError: If there is no `boundary`, which knows the grid.
+            ValueError: If there is no `boundary`, which defines the grid.
         """
         if self.grid is None:
             raise ValueError("`Domain.along` requires a `Domain` with `boundary=`, which defines the grid.")
@@ -556,7 +556,7 @@ class Domain(eqx.Module):
         return u
 
     def sides_of(self, grid: AbstractGrid) -> SplitSides:
-        """Returns what is around the cells of a flow, for `sciml.spatial.FiniteVolumes`.
+        """Returns the surroundings of the cells of a flow, for `sciml.spatial.FiniteVolumes`.
 
         Args:
             grid: The grid.
@@ -647,7 +647,7 @@ class Domain(eqx.Module):
 
         Returns:
             A `LinearSolution`, with `value`, `status`, `n_steps` and `residual`. The residual is computed from the
-            solution: what the iteration keeps of it drifts away by rounding. If it stops decreasing and is too large,
+            solution: the residual of the iteration drifts away by rounding. If it stops decreasing and is too large,
             the status is `stagnated`; in float32 that happens to systems with a condition number above `rtol` over the
             precision.
         """
@@ -667,7 +667,7 @@ class Domain(eqx.Module):
     def fftn(self, u: Array) -> Array:
         """Returns the discrete Fourier transform of a field over the dimensions of space, as `jnp.fft.fftn`.
 
-        Inside `run` the spectrum lies as `spectral_axes` says. A field split along one dimension takes one
+        Inside `run` the spectrum is split according to `spectral_axes`. A field split along one dimension takes one
         all-to-all, a field of three dimensions split along two takes two.
 
         Raises:

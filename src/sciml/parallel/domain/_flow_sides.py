@@ -94,8 +94,8 @@ class WideSides(AbstractSides):
 
     Each stage of a method reads a few cells further, so a block with as many layers as all stages read needs no
     neighbour until the step ends. The layers are computed twice, by both devices that hold them. At the outermost ones
-    a stage has no cells to read: what is wrong there moves inwards with every stage, through the layers that are then
-    cut off. Layers beyond a side of the whole grid are made anew by its condition for every stage.
+    a stage has no cells to read: wrong values there move inwards with every stage, through the layers that are then cut
+    off. Layers beyond a side of the whole grid are computed again from its condition for every stage.
 
     Attributes:
         grid: The whole grid.
@@ -167,7 +167,7 @@ class WideSides(AbstractSides):
         return last, first
 
     def renewed(self, law: AbstractConservationLaw, y: Float[Array, "..."], t: RealScalarLike, args: Args) -> Array:
-        """Returns a conserved state with layers beyond sides anew, for kernels, which make none."""
+        """Returns a conserved state with new layers beyond sides, for kernels, which do not compute them."""
         for axis, depth in enumerate(self.depths):
             if depth and self._closed(axis):
                 at = law.volumes.lead(y) + axis

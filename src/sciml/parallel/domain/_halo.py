@@ -1,9 +1,9 @@
 """Ghost layers around a device's block: from its neighbours, and at the edges from the boundary conditions.
 
-Dimensions are padded one after another, each with what the ones before have added, so that corners hold
-what they hold in the whole field. Along a dimension that is split there are two messages, one each way,
-and then every device makes the ghost layers of a wall, which only those at the edge use: the same
-function of the same layers as in a whole field, and so the same bits.
+Dimensions are padded one after another, each including the layers of the ones before, so that corners agree with the
+whole field. Along a dimension that is split there are two messages, one each way, and then every device makes the ghost
+layers of a wall, which only those at the edge use: the same function of the same layers as in a whole field, and so the
+same bits.
 """
 
 from collections.abc import Callable, Sequence
@@ -61,9 +61,9 @@ def pad(u: Array, width: int, halo: Halo) -> Array:
 def advance(stencil: Callable[[PyTree], PyTree], u: PyTree, width: int, halo: Halo, times: Sequence[Any]) -> PyTree:
     """Applies a stencil once for each time, with one exchange.
 
-    Along dimensions that are split, the layers of all steps are fetched at first, and every step uses up
-    `width` of them. At walls the ghost layers are made anew before every step. Other dimensions are
-    padded before every step, which takes no message.
+    Along dimensions that are split, the layers of all steps are fetched at first, and every step uses up `width` of
+    them. At walls the ghost layers are computed again before every step. Other dimensions are padded before every step,
+    which takes no message.
     """
     if len(times) == 1:
         halo = halo._replace(t=times[0])

@@ -1,4 +1,4 @@
-"""How a field lies on a mesh: which mesh axis splits which of its dimensions, and what cannot be split."""
+"""The layout of a field on a mesh: the mesh axis of each of its dimensions, and the limits of splitting."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ Axes = tuple[str | None, ...]
 
 
 def spec_of(axes: Axes, ndim: int) -> PartitionSpec:
-    """Returns where a field of `ndim` dimensions lies; `axes` name the last of them."""
+    """Returns the layout of a field of `ndim` dimensions; `axes` name the last of them."""
     return PartitionSpec(*(None,) * (ndim - len(axes)), *axes)
 
 
@@ -135,7 +135,7 @@ def check_cells(boundary: Boundaries | Sides, axes: Axes) -> None:
 
 
 def halo_error(width: int, local: int, dim: int, axis: str | None, devices: int) -> ValueError:
-    """Returns the error of a halo wider than what a device holds."""
+    """Returns the error of a halo wider than a device's block."""
     extent = local * devices
     if axis is None:
         return ValueError(f"A halo requires {width} layers of dimension {dim}, but the field has {extent}.")
@@ -178,7 +178,7 @@ def suggestion(extents: Sequence[int], axes: Axes, mesh: Mesh | AbstractMesh, ha
 
 
 def place(tree: PyTree, mesh: Mesh | AbstractMesh, axes: Axes) -> PyTree:
-    """Says in a traced program that fields are to lie on the mesh."""
+    """Declares in a traced program that fields are split over the mesh."""
     explicit = any(kind == AxisType.Explicit for kind in mesh.axis_types)
     put: Any = jax.sharding.reshard if explicit else jax.lax.with_sharding_constraint
     return jax.tree.map(lambda x: put(x, NamedSharding(mesh, spec_of(axes, x.ndim))), tree)

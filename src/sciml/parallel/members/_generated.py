@@ -95,6 +95,6 @@ def _as_array(x: Any) -> Any:
 
 
 def lowered_text(members: Generated) -> str:
-    """Returns the program that makes members, which tells one generator from another."""
+    """Returns the program that creates members, which identifies a generator."""
     make: Any = _make
     return make.lower(members.fn, jnp.zeros(1, jnp.int32)).as_text()

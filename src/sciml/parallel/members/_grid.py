@@ -41,7 +41,7 @@ class ParameterGrid(eqx.Module):
         return {name: values[i] for (name, values), i in zip(self.axes.items(), index, strict=True)}
 
     def on_grid(self, values: PyTree) -> PyTree:
-        """Gives every leaf of `values` the grid's axes in place of its leading axis of members.
+        """Gives every leaf of `values` the grid's axes instead of its leading axis of members.
 
         Raises:
             ValueError: If a leaf's leading axis is not one entry per member.

@@ -85,7 +85,7 @@ def take(params: Any, ids: np.ndarray) -> Any:
 
 
 def to_host(tree: Any) -> Any:
-    """Returns `tree` with its arrays as NumPy arrays; typed random keys stay what they are."""
+    """Returns `tree` with its arrays as NumPy arrays; typed random keys are unchanged."""
 
     def fetch(x):
         return x if not is_array(x) or jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else np.asarray(x)
@@ -94,5 +94,5 @@ def to_host(tree: Any) -> Any:
 
 
 def say_what_member_is(error: Exception, where: str, params: Any) -> None:
-    """Adds to what `fn` raised a note with what it was given, which a wrong key or index shows."""
+    """Adds a note with the argument of `fn` to its error, which shows a wrong key or index."""
     error.add_note(f"sciml: `{where}` called `fn` with one member of `params`, {structure_words(params)}.")

@@ -21,8 +21,8 @@ def sobol(n: int, *, key: Key | None = None, **ranges: Any) -> dict[str, np.ndar
 
     Args:
         n: The number of members.
-        key: A random key, which scrambles the sequence (Owen): means are then free of bias, and no point lies
-            on the edge. Without one the sequence begins in the corner of all low ends.
+        key: A random key, which scrambles the sequence (Owen): means are then unbiased, and no point is on the edge.
+            Without one the sequence begins in the corner of all low ends.
         ranges: A parameter each: a pair `(low, high)`, or a distribution with a method `ppf`, such as
             `scipy.stats.loguniform(0.1, 100)`.
 

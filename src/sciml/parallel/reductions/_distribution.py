@@ -13,7 +13,7 @@ from ._abstract import AbstractReduction, as_floats, over_members
 
 
 class Counts(NamedTuple):
-    """How many members lie in each bin.
+    """The number of members in each bin.
 
     Attributes:
         inside: For each bin, with the bins last.
@@ -47,7 +47,7 @@ def _edges(given: Any) -> tuple[float, ...]:
 
 
 class Histogram(AbstractReduction):
-    """How many of the members that succeeded lie between given edges, for every number of the values.
+    """The number of successful members between given edges, for every number of the values.
 
     As in `numpy.histogram` a bin holds its left edge, and the last one both. Values outside are also counted.
 
@@ -131,8 +131,8 @@ class Quantiles(AbstractReduction):
 
     A number falls into the bin of its sign, its exponent and the leading bits of its mantissa, so that a bin is
     narrower than `accuracy` times its numbers, large or small. Only the bins that hold a member are kept, with their
-    counts, and the extremes. Counts merge exactly, in any order. NaN lies above infinity. A quantile is the value of a
-    member, as by `numpy.quantile(..., method="lower")`: nothing is interpolated between two members.
+    counts, and the extremes. Counts merge exactly, in any order. NaN counts as above infinity. A quantile is the value
+    of a member, as by `numpy.quantile(..., method="lower")`: nothing is interpolated between two members.
 
     Attributes:
         q: The probabilities, each between 0 and 1; they come first in the result.
@@ -149,8 +149,8 @@ class Quantiles(AbstractReduction):
         ```
 
     Reference:
-        C. Masson, J. E. Rim and H. K. Lee, DDSketch, PVLDB 12 (2019); the bins here come from the bits of a
-        number in place of its logarithm.
+        C. Masson, J. E. Rim and H. K. Lee, DDSketch, PVLDB 12 (2019); the bins here come from the bits of a number
+        instead of its logarithm.
     """
 
     q: tuple[float, ...] = eqx.field(static=True, converter=lambda x: tuple(map(float, np.atleast_1d(x))))

@@ -1,8 +1,8 @@
 r"""Mean and variance over members, block by block.
 
-A block's summary is made on the device that ran it, from the members that succeeded. The host merges the
-summaries in the order of the blocks, in float64. Since blocks do not depend on the devices, neither do the
-last bits of what is merged.
+A block's summary is made on the device that ran it, from the members that succeeded. The host merges the summaries in
+the order of the blocks, in float64. Since blocks do not depend on the devices, the last bits of merged results do not
+depend on them either.
 """
 
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""The members that stand out: those with the largest of some number."""
+"""The members with the largest values of a score."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -37,14 +37,14 @@ class TopMembers(NamedTuple):
 
 
 class TopK(AbstractReduction):
-    """The `k` members with the largest score, and what was kept of them.
+    """The `k` members with the largest score, and their stored values.
 
     Members that failed, or whose score is NaN, do not count; of equal scores the member of the lower number
     comes first.
 
     Attributes:
         k: How many members; fewer are returned where fewer succeeded.
-        by: The score of a member, a scalar, from what is kept of it; by default that itself. The smallest come
+        by: The score of a member, a scalar, from its stored values; by default the value itself. The smallest come
             first with `by=lambda x: -x`.
 
     Example:

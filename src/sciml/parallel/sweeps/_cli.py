@@ -4,8 +4,8 @@
     python -m sciml.parallel run spec.py
 
 The file holds a function `sweep()` that returns the arguments of `sciml.parallel.sweep` by name, with a `store`. Shard
-`K/N` runs every `N`th block, from block `K` on, and writes it to the store. Without `--shard` what is missing is
-run, failed members are retried if `on_fail` says so, and the summary is printed.
+`K/N` runs every `N`th block, from block `K` on, and writes it to the store. Without `--shard`, missing blocks are run,
+failed members are retried according to `on_fail`, and the summary is printed.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def run_shard(options: dict[str, Any], shard: int, shards: int, *, progress: bool) -> str:
-    """Runs every block of a sweep whose number is `shard` modulo `shards`, and says so."""
+    """Runs every block of a sweep whose number is `shard` modulo `shards`, and reports it."""
     start = time.perf_counter()
     options.pop("throw", None)  # a shard has not seen all members
     work = prepare(**options)
@@ -94,7 +94,7 @@ def _run_of(path: pathlib.Path, call: Callable[[], Any]) -> Any:
     """Calls what a file defines.
 
     Raises:
-        ValueError: If it raises; the message says in which line of the file.
+        ValueError: If it raises; the message names the line of the file.
     """
     try:
         return call()

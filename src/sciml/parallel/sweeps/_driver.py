@@ -62,14 +62,14 @@ def run_here(executable: Executable, numbers: Iterable[int], batch: BatchOf) -> 
 
 
 class Patience:
-    """Fetches blocks, and says which one it waits for where that takes much longer than the first one took.
+    """Fetches blocks, and reports the one it waits for if that takes much longer than the first one.
 
     Args:
         groups: How many blocks run side by side, and may take each other's time.
     """
 
     first = 120.0
-    """Seconds after which a sweep says that it waits for its first block."""
+    """Seconds after which a sweep reports that it waits for its first block."""
 
     def __init__(self, groups: int):
         self._groups = groups
@@ -202,7 +202,7 @@ def _with_arrays(like: BlockResult, arrays: list[np.ndarray]) -> BlockResult:
 
 
 def open_store(store: Any, *, rows_only: bool) -> AbstractStore:
-    """Returns the store that `store`, a folder or a store, stands for.
+    """Returns the store for `store`, a folder or a store.
 
     Args:
         store: The argument of `sweep`.
@@ -243,7 +243,7 @@ class StoredBlocks:
         self._there = set(store.numbers())
 
     def read(self, number: int, ids: np.ndarray, origin: np.ndarray | None = None) -> BlockResult | None:
-        """Returns a block, or None if it is not there; `origin` is what a retry is made from."""
+        """Returns a block, or None if it is missing; `origin` is the input of a retry."""
         if number not in self._there:
             return None
         origin = self._run if origin is None else origin
@@ -314,7 +314,7 @@ def stored_block(store: AbstractStore) -> int | None:
 
 
 def origin_of(program: str, spec: SweepSpec, ids: np.ndarray) -> np.ndarray:
-    """Returns a digest of what a retry is made from."""
+    """Returns a digest of the inputs of a retry."""
     found = hashlib.blake2b(_code(program, spec, spec).encode(), digest_size=16)
     found.update(np.ascontiguousarray(ids).tobytes())
     return np.frombuffer(found.digest(), np.uint8)
@@ -533,7 +533,7 @@ class Sweep:
         )
 
     def kept(self) -> str:
-        """Says what a sweep that is interrupted has in its store; nothing where it has none."""
+        """Reports the stored part of an interrupted sweep; empty if there is none."""
         if self._blocks is None:
             return ""
         there = self._stored + self._written
@@ -563,7 +563,7 @@ class Sweep:
 
 
 def _check_like(found: BlockResult, expected: BlockResult) -> None:
-    """Checks that what a retry returns can take the place of what failed."""
+    """Checks that the result of a retry can replace the failed result."""
     if _shapes(found) != _shapes(expected):
         raise ValueError(
             "`sweep`: an attempt of `on_fail` must return arrays of the same shapes and dtypes as `fn`, but returns "

@@ -67,8 +67,8 @@ class BlockResult(NamedTuple):
     Attributes:
         values: The stored values of each member, with a leading axis; None if they are reduced.
         status: A code for each member.
-        work: Each member's own steps and those executed on its lane, of shape `(block, 2)`; None where the function
-            returns no solution that says.
+        work: Each member's own steps and the steps executed on its lane, of shape `(block, 2)`; None if the function
+            returns no solution with them.
         summaries: The result of each reduction for the block.
     """
 
@@ -130,7 +130,7 @@ class Executable:
             return run_block.lower(put(batch, self.groups[0]), put(self.spec, self.groups[0]))
 
     def shapes(self, batch: MemberBatch) -> BlockResult:
-        """Returns what a block of that size returns, with shapes for arrays; nothing is compiled."""
+        """Returns the result of a block of that size, with shapes for arrays; nothing is compiled."""
         with jax.set_mesh(self.groups[0]):
             return eqx.filter_eval_shape(run_block, put(batch, self.groups[0]), put(self.spec, self.groups[0]))
 

@@ -163,8 +163,8 @@ class SweepResult(eqx.Module):
         seconds: How long this call took, compilation included.
         reduced: The results of the reductions, if there were any.
         attempts: How often each member ran, int32; more than once where it was retried.
-        n_steps: Each member's own steps and those executed on its lane, of shape `(members, 2)`; None where the
-            function returned no solution that says.
+        n_steps: Each member's own steps and the steps executed on its lane, of shape `(members, 2)`; None if the
+            function returned no solution with them.
         block: How many members ran side by side.
         stored: How many members this call found in its store, and did not run.
     """
@@ -208,7 +208,7 @@ class SweepResult(eqx.Module):
         return self.members if isinstance(self.members, ParameterGrid) else None
 
     def raise_if_failed(self) -> "SweepResult":
-        """Returns the result, or raises one error that says how many members failed, which and why.
+        """Returns the result, or raises one error with the number, the indices and the causes of failed members.
 
         Raises:
             SolveError: If any member failed.
@@ -227,7 +227,7 @@ class SweepResult(eqx.Module):
         return jax.tree.map(lambda x: x[0] if is_array(x) else x, one)
 
     def on_grid(self, values: PyTree = None) -> PyTree:
-        """Gives `values` the axes of the grid that was swept in place of the axis of members.
+        """Gives `values` the axes of the swept grid instead of the axis of members.
 
         Args:
             values: A PyTree of arrays with a leading axis of members, such as `result.status`;
@@ -288,7 +288,7 @@ class SweepResult(eqx.Module):
         return to_dataset(self, {} if axes is None else axes)
 
     def summary(self) -> str:
-        """Says how many members failed, from which cause, where in the parameters they lie, and what retries did."""
+        """Reports the number of failed members, the causes, their parameters, and the results of retries."""
         return summarise(self)
 
     def _named(self, name: str) -> Any:

@@ -15,9 +15,9 @@ def _as_attempts(given: Any) -> tuple[Any, ...]:
 class Retry(eqx.Module):
     """Runs members that failed again, with other options; for `sweep(..., on_fail=...)`.
 
-    After all members have run, those that failed are gathered into blocks of their own and run as the first
-    attempt says; those that fail again run as the second says, and so on. A member that succeeds takes the
-    place of the one that failed, and all others keep their bits. `SweepResult.attempts` says how often each ran.
+    After all members have run, the failed ones are gathered into new blocks and run with the first attempt; members
+    that fail again run with the second, and so on. A member that succeeds takes the place of the one that failed, and
+    all others keep their bits. `SweepResult.attempts` contains the number of runs of each.
 
     Attributes:
         attempts: For each attempt, a mapping of keyword arguments that the sweep's function gets in addition, or a

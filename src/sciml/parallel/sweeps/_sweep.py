@@ -56,16 +56,16 @@ def sweep(
     disk). A member that fails is marked in `status`, and changes no other. `sweep` runs
     from Python; inside `jax.jit`, or for gradients, use `ensemble`.
 
-    With `store`, every block is written to disk when it is done, whole or not at all. The same call made
-    again after the process was killed reads what is there and runs the rest, on any number of devices,
-    and returns the same bits as if nothing had happened. A store knows which sweep it belongs to: it refuses one whose
-    members, function, solver, shared values, key, block, dtypes or versions differ, and says what differs.
+    With `store`, every block is written to disk when it is done, whole or not at all. The same call made again after
+    the process was killed reads the stored blocks and runs the rest, on any number of devices, with bitwise identical
+    results. A store identifies its sweep: it raises an error for another one, whose members, function, solver, shared
+    values, key, block, dtypes or versions differ, and lists the differences.
 
     Args:
         fn: The function to run: `fn(one_members_params)`, with `shared` as the next argument if it is given, and a
             random key if `key` is given: as the keyword `key` where `fn` has a parameter of that name, else as the last
-            argument. May return any PyTree, a `sciml.Solution` for example. As by `jax.jit`, what it reads from outside
-            is read when it is traced first: pass what changes as `shared`.
+            argument. May return any PyTree, a `sciml.Solution` for example. As for `jax.jit`, values from outside are
+            read when it is traced first: pass changing values as `shared`.
         params: The members: a PyTree of arrays with a leading axis of length `n`, such as `sobol` and
             `latin_hypercube` make, a list of numbers, a `grid`, or members made from their number by `generate`.
         shared: Values that all members share, a PyTree.
@@ -75,7 +75,7 @@ def sweep(
         block: How many members run side by side on a device. The default is the block of the store, or a number that
             depends only on `n`, the platform and `memory`. The last bit of a result may depend on it.
         memory: How many bytes a block may take on a device, where `block` is not given; by default 1 GiB on a CPU and a
-            quarter of an accelerator's memory. XLA says what a block takes before anything runs.
+            quarter of an accelerator's memory. XLA reports the memory of a block before anything runs.
         batching: How members of unequal length share a loop. "lockstep": in the order given, where a block takes
             as long as its slowest member. "sorted": by falling `cost`, so that members of one block take about as long.
             "refill": lanes whose member is done take up the next; `fn` must have a parameter `batching`, gets "refill"
@@ -90,7 +90,7 @@ def sweep(
         resume: Whether to go on with a sweep that the store holds; if not, one that holds any is an error.
         on_fail: "keep" to go on when members fail, "raise" to stop with an error after their block, or a
             `Retry` to run those that failed again with other options.
-        executor: Runs the blocks in place of this process: any `concurrent.futures` executor, such as
+        executor: Runs the blocks instead of this process: any `concurrent.futures` executor, such as
             `ProcessPoolExecutor` with the start method "spawn", or `dask.distributed.Client().get_executor()`. Each
             worker uses its first device. Processes that are forked would hang, and are refused.
         progress: Whether to show a bar, or a function to call with a `Progress` after every block.

@@ -1,4 +1,4 @@
-"""A segment of a run: so much of it as one call of a compiled function does, and what the host gets to see of it."""
+"""A segment of a run: the work of one call of a compiled function, and the values that the host reads from it."""
 
 import abc
 from typing import Any, NamedTuple
@@ -85,7 +85,7 @@ class AbstractSegment(eqx.Module):
         """Takes the steps of one segment."""
 
     def program(self, inputs: Inputs, carry: Carry) -> str:
-        """Returns the text of the program of `advance`, which tells a run of other code from this one."""
+        """Returns the text of the program of `advance`, which identifies the code of a run."""
         advance: Any = type(self).advance
         return advance.lower(self, inputs, carry).as_text()
 
@@ -99,7 +99,7 @@ class AbstractSegment(eqx.Module):
 
     @abc.abstractmethod
     def info(self, carry: Carry) -> Info:
-        """Returns what the host looks at, as NumPy arrays."""
+        """Returns the values that the host reads, as NumPy arrays."""
 
     @abc.abstractmethod
     def time_at(self, elapsed: np.ndarray) -> np.ndarray:

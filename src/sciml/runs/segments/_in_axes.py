@@ -127,7 +127,7 @@ def read_axes(model: Any, y0: PyTree, args: PyTree, in_axes: Any) -> Inputs:
 def shared_limit(inputs: Inputs, start: Any, end: Any, stepper: Any, stability: Any) -> tuple[Array, Array]:
     """Returns the longest step that is stable for all members, and which of them it is that limits it.
 
-    Members whose eigenvalues are not finite do not count: they fail by themselves.
+    Members whose eigenvalues are not finite do not count: they fail on their own.
     """
     found = jax.vmap(lambda own: longest_step(*inputs.whole(own), start, end, stepper, stability))(inputs.own)
     found = jnp.where(jnp.isnan(found), jnp.inf, found)

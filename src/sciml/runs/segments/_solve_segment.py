@@ -171,7 +171,7 @@ class SolveSegment(AbstractSegment):
         slots: How many saved times a segment reaches at most.
         segment_steps: How many steps a segment takes at most.
         block: How many steps a kernel takes at once.
-        impl: The backend of that kernel; None where none is asked for.
+        impl: The backend of that kernel; None if none is requested.
     """
 
     times: Times
@@ -191,7 +191,7 @@ class SolveSegment(AbstractSegment):
 
     @eqx.filter_jit
     def start(self, inputs: Inputs) -> Carry:
-        """Returns what the first segment starts from."""
+        """Returns the start of the first segment."""
         member = self._over(inputs, lambda model, y0, args: self._start(model, y0, args))
         return Carry(member, jnp.zeros((), jnp.int32))
 
@@ -239,7 +239,7 @@ class SolveSegment(AbstractSegment):
         return jax.tree.map(np.asarray, found)
 
     def info(self, carry: Carry) -> Info:
-        """Returns what the host looks at, as NumPy arrays."""
+        """Returns the values that the host reads, as NumPy arrays."""
         state = carry.member.state
         checkpoint = state.checkpoint
         inconsistent = np.asarray(carry.member.inconsistent)

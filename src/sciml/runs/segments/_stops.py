@@ -100,7 +100,7 @@ class Stops(eqx.Module):
 
 
 def read_stops(stop: Any, saves: bool, *, form: str = "stop(t, y, args)") -> Stops:
-    """Returns the conditions of the argument `stop`, whose functions are called as `form` says.
+    """Returns the conditions of the argument `stop`, whose functions are called as in `form`.
 
     Raises:
         TypeError: If one is not a condition.

@@ -17,16 +17,16 @@ class AbstractAdjoint(eqx.Module):
     """How derivatives of a solution are computed.
 
     An adjoint is given a loop that integrates one member, and runs it. JAX differentiates its result, so it puts a rule
-    around the loop, or runs another loop instead. One of your own most easily delegates to one that is there, before or
-    after which it does something of its own. `sciml.verify.check_adjoint` compares derivatives.
+    around the loop, or runs another loop instead. A custom adjoint most easily delegates to an existing one, with its
+    own work before or after it. `sciml.verify.check_adjoint` compares derivatives.
 
     Attributes:
         runs_in_kernel: Whether its solution, without derivatives, may run in an ensemble kernel.
         runs_on_split_state: Whether it runs where devices hold parts of one state.
         keeps_steps: Whether the steps are the steps of the method, as a stencil kernel computes them.
         changes_method: Whether `method` returns another than it is given.
-        repeats_steps: Whether it differentiates the steps that were taken, and so goes through events and noise.
-        jumps_at_events: Whether it goes through events from one to the next, its cotangent jumping at each.
+        repeats_steps: Whether it differentiates the actual steps, and therefore supports events and noise.
+        jumps_at_events: Whether it supports events by jumps of its cotangent at each.
         sees_closures: Whether JAX differentiates the steps themselves, and so what `project` or `domain` close over.
 
     Example:
@@ -59,7 +59,7 @@ class AbstractAdjoint(eqx.Module):
     sees_closures: ClassVar[bool] = False
 
     def method(self, stepper: AbstractStepper) -> AbstractStepper:
-        """Returns the one-step method that `run` steps with, which says what a step costs.
+        """Returns the one-step method that `run` uses, which determines the cost of a step.
 
         Raises:
             TypeError: If the adjoint cannot differentiate steps of this method.
@@ -71,7 +71,7 @@ class AbstractAdjoint(eqx.Module):
 
         Raises:
             TypeError: If it has none.
-            ValueError: If it cannot do what is asked for.
+            ValueError: If it does not support the request.
         """
         raise TypeError(
             f"`adjoint={type(self).__name__}()` requires one of sciml's own loops, but diffrax runs this solve "

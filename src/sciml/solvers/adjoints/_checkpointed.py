@@ -19,9 +19,9 @@ from ._no_length import with_rates_by_times
 class Checkpointed(AbstractAdjoint):
     """Reverse mode by running the accepted steps again from last to first; the default.
 
-    The gradient is exact for what was computed, with constant step sizes. Under `jax.vmap` forward and backward loop
-    run over lanes. Forward mode without reverse mode (`jax.jvp`, `jax.jacfwd`) requires `Direct` or `Forward`; forward
-    mode of a gradient, as in `jax.hessian`, works.
+    The gradient is exact for the computed solution, with constant step sizes. Under `jax.vmap` forward and backward
+    loop run over lanes. Forward mode without reverse mode (`jax.jvp`, `jax.jacfwd`) requires `Direct` or `Forward`;
+    forward mode of a gradient, as in `jax.hessian`, works.
 
     With fixed steps whose number is known, to the end state or by a method that interpolates with saved times that are
     known when traced, states are kept in levels as by `sciml.checkpointed_scan`: all of them where they fit in
@@ -32,7 +32,7 @@ class Checkpointed(AbstractAdjoint):
     hundreds of times more steps than records. The gradient then belongs to the second run, in which rounding may have
     chosen other steps.
 
-    At most one of the three is given. `sciml.inspect.adjoint_memory` says what each would take.
+    At most one of the three is given. `sciml.inspect.adjoint_memory` reports the memory of each.
 
     Attributes:
         memory: About how many bytes the record may take for all members of a `vmap`; by default
@@ -45,7 +45,7 @@ class Checkpointed(AbstractAdjoint):
             kept, rounded up to a power of two and to at least 16.
 
     Raises:
-        ValueError: If more than one is given or one is not positive; in the solve, if `levels` are asked of a loop
+        ValueError: If more than one is given or one is not positive; in the solve, if `levels` are given for a loop
             whose number of steps is not known.
         TypeError: If one is not an integer.
 

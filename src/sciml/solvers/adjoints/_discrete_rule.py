@@ -7,9 +7,9 @@ from last step to first,
 $$\bar y_n = \Big(\frac{\partial \Phi_{h_n}}{\partial y}\Big)^{*} \bar y_{n+1}, \qquad
   \bar p \mathrel{+}= \Big(\frac{\partial \Phi_{h_n}}{\partial p}\Big)^{*} \bar y_{n+1},$$
 
-exactly, to rounding: it is the derivative of what was computed and not of the differential equation.
-Only the last step's size depends on the end time. A state saved within a step is linear in the
-step's two states and its stages, and its cotangent joins theirs.
+exactly, to rounding: it is the derivative of the computed solution and not of the differential equation. Only the last
+step's size depends on the end time. A state saved within a step is linear in the step's two states and its stages, and
+its cotangent joins theirs.
 
 Both passes are plain loops, which forward mode can differentiate once more: the result is the derivative of
 this gradient, with constant step sizes there too. Reverse mode would have to record these loops.
@@ -372,14 +372,14 @@ def _of_restart(cotangent: Result, result: Result) -> KeptCotangent | None:
 
 
 def members_of_loop(loop: AbstractLoop, y0: PyTree) -> Callable:
-    """Returns how the members of a batch run a loop; those for which a kernel is asked do not run one after another."""
+    """Returns how the members of a batch run a loop; members with a requested kernel do not run one after another."""
     return members_of(loop.integrator.stepper, y0 if loop.impl == XLA else None)
 
 
 def enter(
     loop: AbstractLoop, engine: Lanes | Unbatched, flags: Any, tree: PyTree, state_bytes: int, budget: Budget
 ) -> tuple:
-    """Returns the loop over the lanes of an engine, and what it runs from.
+    """Returns the loop over the lanes of an engine, and its start.
 
     Args:
         loop: The loop.

@@ -130,7 +130,7 @@ class _Setting(NamedTuple):
     Attributes:
         loop: The loop, for any number of lanes.
         treedef: The structure of the initial state and the operands, whose leaves the functions take.
-        free: By which leaves a derivative can be asked for.
+        free: The leaves with respect to which a derivative can be requested.
         is_saves: The leaf that holds the saved times.
         shapes: The shapes of one member's leaves.
         state_bytes: The size of one member's state.
@@ -323,7 +323,7 @@ class Forward(AbstractAdjoint):
     differentiated. Forward mode also computes all columns: for one tangent in many parameters use `Direct`.
 
     Attributes:
-        limit: The most columns; with more, an error says so when the solve is traced.
+        limit: The maximum number of columns; with more, an error is raised when the solve is traced.
 
     Example:
         ```python

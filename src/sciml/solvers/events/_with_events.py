@@ -61,7 +61,7 @@ class WithEvents(AbstractWrappedStepper):
 
     @property
     def traits(self) -> Traits:
-        """Its state is one with what is known of events; rates are those in the model's variables."""
+        """Its state is a state with the data of events; rates are rates in the model's variables."""
         of_base = self.base.traits
         return super().traits._replace(
             elementwise_dense=False,
@@ -78,7 +78,7 @@ class WithEvents(AbstractWrappedStepper):
 
     @property
     def coordinates(self) -> Coordinates:
-        """A state with what is known of events."""
+        """A state with the data of events."""
         return Coordinates(self.close, self.starting_step, prepare=self.prepare, finish=self.finish, rate=self.rate)
 
     @property
@@ -98,7 +98,7 @@ class WithEvents(AbstractWrappedStepper):
         return close_events(field, operands, model, self.layout, t, y, args)
 
     def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
-        """Returns the state to start from, with what is known of events; what is due at the start happens."""
+        """Returns the initial state, with the data of events; events due at the start fire."""
         assert isinstance(field, BoundFieldWithEvents)
         t, (y, found) = jnp.asarray(t), self.base.coordinates.prepare(field.base, t, y)
         shown, clock = self._shown(field, y), field.clock
@@ -245,7 +245,7 @@ class WithEvents(AbstractWrappedStepper):
         return (nothing,) * (self.layout.parts.count(False) + any(self.layout.parts))
 
     def _with_events(self, attempt: Attempt, y: EventState) -> "_Completed":
-        """Returns what a step finds of events, and what they make of the state."""
+        """Returns the events found in a step, and the state after them."""
         detection = y.rest.detection
         seen, attempt = attempt, one_sided(attempt)
         due = self._due(attempt.clock, attempt.end, detection.rows)
@@ -278,7 +278,7 @@ class WithEvents(AbstractWrappedStepper):
     def _after(
         self, attempt: Attempt, y: EventState, found: list[Landing], lands: list[Bool[Array, ""]], over: Bool[Array, ""]
     ) -> tuple[EventState, PyTree]:
-        """Returns the state after a step and the events that it ends at, and what the next one reuses.
+        """Returns the state after a step and the events at its end, and the values that the next one reuses.
 
         Args:
             attempt: The step.
@@ -441,7 +441,7 @@ class WithEvents(AbstractWrappedStepper):
         detection: Detection,
         found: Sequence[Landing] | None,
     ) -> tuple[Y, SystemState, Bool[Array, ""], Array]:
-        """Returns what a system of events makes of a time: the state, what is known, whether it did anything, signs."""
+        """Returns the update of a system of events at a time: the state, its data, whether it acted, and signs."""
         zero, known = jnp.zeros_like(t), detection.system
         assert known is not None
         mine = self._of_events(self.layout.parts)

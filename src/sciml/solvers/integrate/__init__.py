@@ -1,1 +1,1 @@
-"""One member from the start to the end: the loops, what they record, and how members share them."""
+"""One member from the start to the end: the loops, their records, and how members share them."""

@@ -36,8 +36,8 @@ class AbstractLoop(eqx.Module):
         lanes: The engine: many lanes, or one member.
         fixed: The fixed steps that the loop takes, where their number is known; None elsewhere.
         max_steps: The limit on the attempted steps of a member.
-        impl: The backend for many members: XLA, or the kernel that was asked for.
-        transposable: Whether JAX's own reverse mode goes through `forward`.
+        impl: The backend for many members: XLA, or the requested kernel.
+        transposable: Whether `forward` supports JAX's own reverse mode.
         by_stencil_kernel: Whether a stencil kernel takes the steps, which JAX has to see as it is.
 
     Example:

@@ -25,7 +25,7 @@ from ._integrator import Integrator, Operands, State, known
 
 
 def backend_of(request: KernelRequest, stepper: Any, adjoint: Any, batching: str) -> KernelRequest:
-    """Returns what a solve asks for: `XLA` where a kernel is neither asked for nor to be taken.
+    """Returns the request of a solve: `XLA` if a kernel is neither requested nor to be used.
 
     Args:
         request: The arguments of `solve`.
@@ -34,7 +34,7 @@ def backend_of(request: KernelRequest, stepper: Any, adjoint: Any, batching: str
         batching: How members share a loop.
 
     Raises:
-        ValueError: If a kernel was asked for that cannot run such a solve.
+        ValueError: If a kernel was requested that cannot run such a solve.
     """
     if not wanted(request):
         return XLA

@@ -331,9 +331,9 @@ class Integrator(eqx.Module):
     def attempt_or_leave(self, state: State, operands: Operands, target: Array) -> tuple[State, StepRecord, Array]:
         """Tries one step like `attempt`, and returns whether the method leaves it to another; see `Step.left`.
 
-        A step goes through four stages: how long it may be, the step itself, whether it is good and what comes next,
-        and the carry after it. A member that has reached `target`, or has failed, goes through all of them with the
-        others of its lanes: `active` is false, and what it carries stays as it is.
+        A step has four stages: the limit of its length, the step itself, the error test and the next length, and the
+        carry after it. A member that has reached `target`, or has failed, runs through all of them with the other
+        members of its lanes: `active` is false, and its carry does not change.
         """
         active = self.pending(state, target)
         elapsed, compensation, _, _, y, _ = state.checkpoint

@@ -1,9 +1,9 @@
 """Fixed steps on a model that is a stencil, by a kernel that takes several for each pass over memory.
 
-A model says that it is one by a method `stencil(y)`; see `sciml.kernels.stencil.StencilRates`. `_stencil_stages`
-combines that and a method to the update of a step, and `kernels.select` says whether a kernel runs it here. The
-loops then take whole runs of steps by the kernel, and all else as before: the last shorter step, the steps that a
-gradient runs again and transposes, and those that a derivative in forward mode goes through.
+A model is a stencil if it has a method `stencil(y)`; see `sciml.kernels.stencil.StencilRates`. `_stencil_stages`
+combines that and a method to the update of a step, and `kernels.select` says whether a kernel runs it here. The loops
+then take whole runs of steps by the kernel, and all else as before: the last shorter step, the steps that a gradient
+runs again and transposes, and those that a derivative in forward mode goes through.
 """
 
 import logging
@@ -91,7 +91,7 @@ def make_stencil_steps(
     """Returns how a kernel runs the steps of a model, or None where XLA does.
 
     Raises:
-        ValueError: If a kernel was asked for that cannot run them.
+        ValueError: If a kernel was requested that cannot run them.
     """
     try:
         rates, update, rest = step_of(stepper, model, y0, h)
@@ -108,7 +108,7 @@ def decline(model: Any, impl: KernelRequest | None, reason: str, level: int = lo
     """Says why a model that is a stencil runs without a kernel, in one line of the log.
 
     Raises:
-        ValueError: If a kernel was asked for.
+        ValueError: If a kernel was requested.
     """
     if impl is None:
         return

@@ -33,10 +33,10 @@ class Unknowns(NamedTuple):
 
 
 class AbstractPreconditioner(eqx.Module):
-    """A matrix near $M - s J$ with which one can solve, made anew in each step.
+    """A matrix near $M - s J$ that is easy to solve with, created again in each step.
 
     Attributes:
-        reads_pattern: Whether it asks which entries the Jacobian can have.
+        reads_pattern: Whether it needs the possible entries of the Jacobian.
     """
 
     reads_pattern: eqx.AbstractClassVar[bool]
@@ -160,15 +160,15 @@ class ILU0(AbstractPreconditioner):
 
 
 class ShiftedInverse(AbstractPreconditioner):
-    r"""A function of one's own that about solves $(M - s J)\, x = b$, as by transforms or multigrid.
+    r"""A custom function that approximately solves $(M - s J)\, x = b$, for example by transforms or multigrid.
 
     On grids it only solves the stiff part: the models of fields provide it as `solve_shifted`. It need not be exact,
     nor depend on time and state, but should be linear, and symmetric for gradients, which also use it for the
     transposed system.
 
     Attributes:
-        solve: `solve(s, b) -> x`, with `b` and `x` like the state. It is a constant of the program: what it reads is
-            not differentiated.
+        solve: `solve(s, b) -> x`, with `b` and `x` like the state. It is a constant of the program: derivatives do not
+            include the values that it reads.
 
     Example:
         ```python

@@ -18,7 +18,7 @@ class DerivativeAlong:
     """A function linearised at a place: `along(v)` is its derivative along a direction.
 
     Attributes:
-        function: The function, whose program says which entries there are.
+        function: The function, whose program determines the possible entries.
     """
 
     def __init__(self, along: Callable[[Array], Array], function: Callable[[Array], Array]):
@@ -58,7 +58,7 @@ class AbstractStructure(abc.ABC):
         """
 
     def weighted(self, matrix: PyTree, tolerated: Float[Array, " n"]) -> PyTree:
-        """Returns a matrix that knows what is tolerated of each unknown, where a solution depends on that."""
+        """Returns a matrix with the tolerated error of each unknown, if a solution depends on it."""
         del tolerated
         return matrix
 

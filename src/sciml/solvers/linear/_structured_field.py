@@ -1,4 +1,4 @@
-"""A vector field that knows the structure of its Jacobian."""
+"""A vector field with the structure of its Jacobian."""
 
 from ..._types import RealScalarLike, Y
 from ..terms._field import AbstractField, BoundField

@@ -22,7 +22,7 @@ class Traits(NamedTuple):
 
     Attributes:
         fsal: Whether `init` evaluates the vector field, for the counts.
-        dense: Whether `interpolate` knows the solution within a step; where not, steps end at saved times.
+        dense: Whether `interpolate` returns the solution within a step; otherwise steps end at saved times.
         elementwise_dense: Whether it interpolates each number of a state separately, by a polynomial in `theta`, with
             `dense` a tuple of trees like the state; then members of an ensemble need not stop at saved times.
         history: Whether a step depends on the steps before it, by a memory that cannot be made from the state.
@@ -30,15 +30,15 @@ class Traits(NamedTuple):
         symmetric: Whether a step back from the end of a step returns to its start.
         takes_packed: Whether it does the same to every number of a state, so that many small leaves may reach it as
             one array.
-        batched_vjp: Whether a step of many members is transposed as a whole where they share what is large; not where
-            it solves systems or loops, which takes minutes to compile.
+        batched_vjp: Whether a step of many members is transposed as a whole if they share large values; not if it
+            solves systems or loops, which takes minutes to compile.
         transforms_state: Whether the loop's variables are not the model's; see `Coordinates`.
         rough: Whether its solution between steps is a line, and would be another with shorter steps: events are where
             their conditions change sign on that line.
-        knows_within: Whether `Hooks.within` knows the solution within a step where `interpolate` does not.
-        jumps: Whether its state stays what it is within a step and jumps at the end: events are at these jumps.
+        knows_within: Whether `Hooks.within` returns the solution within a step if `interpolate` does not.
+        jumps: Whether its state is constant within a step and jumps at the end: events are at these jumps.
         cuts_fixed_steps: Whether fixed steps are also limited by `Limits.longest`.
-        field_is_rate: Whether the vector field is the rate of the state; not where a mass matrix stands before that.
+        field_is_rate: Whether the vector field is the rate of the state; not with a mass matrix.
         knows_rate: Whether `Coordinates.rate` is the rate of the state.
         error_order: The power of the step size that the error estimate goes with; None for the order.
         costly: Whether a step takes far longer than to set up the memory that it is recorded in: "never", "always", or
@@ -94,11 +94,12 @@ class Limits(NamedTuple):
         stability: Returns for which steps times eigenvalues it is stable; None where none is too long, or it is not
             known.
         by_waves: Whether steps that follow the fastest wave (`solve(cfl=...)`) make sense; None: if some are too long.
-        says_spectrum: Whether it knows the eigenvalues of any model.
+        says_spectrum: Whether it has the eigenvalues of any model.
         spectrum: `spectrum(model, t, y, args)`: the eigenvalues that limit its steps.
         longest: `longest(memory)`: the longest step that it can take with a memory, positive; None where any will do.
         aligned: `aligned(field, t, h)`: the length of a step near one that error control chose, both positive.
-        rest: `rest(field, t, h)`: the length of a fixed step, positive: what is left of one that an event has cut.
+        rest: `rest(field, t, h)`: the length of a fixed step, positive: the remaining length of a step that an event
+            has cut.
     """
 
     stability: Callable[[], Stability | None] = lambda: None
@@ -130,15 +131,15 @@ def _rate(field: Any, t: RealScalarLike, y: Y) -> Y:
 
 
 class Coordinates(NamedTuple):
-    """In which variables a method runs, and what it needs of a model there.
+    """The variables in which a method runs, and the functions of a model that it needs there.
 
     Attributes:
-        close: `close(model, t, y, args, h)`: the model as what the steps need of it, with its operands; `h` is the
-            length of all steps, signed, where that is known, else None.
+        close: `close(model, t, y, args, h)`: the functions of the model that the steps need, with their operands; `h`
+            is the length of all steps, signed, if it is known, else None.
         starting_step: `starting_step(field, start)`: the size of a first step, positive.
         prepare: `prepare(field, t, y)`: a state to start from, in the loop's variables, and whether one was found; None
             where every state will do.
-        finish: `finish(field, y)`: the state that one of the loop stands for; linear.
+        finish: `finish(field, y)`: the state for a state of the loop; linear.
         entered: `entered(field, t, y, state)`: the loop's state after an event at which it was `y` has changed the
             model's to `state`, and whether there is one; None: as `prepare` makes it.
         rate: `rate(field, t, y)`: the rate of a state in the loop's variables.

@@ -34,8 +34,8 @@ class Step(NamedTuple):
             also repeated.
         left: Whether the lane leaves the step to another loop, which has the program for what may happen in it, as
             events; None where it leaves none. The loops' own methods say so, under `jax.vmap`.
-        factor: By what to multiply the length for the next step, or for the next try, where the method says so itself;
-            finite. None where the controller does, by the error.
+        factor: The factor of the length for the next step, or for the next try, if the method sets it itself; finite.
+            None where the controller does, by the error.
 
     Example:
         ```python
@@ -65,9 +65,9 @@ class AbstractStepper(eqx.Module):
     r"""A method that advances one member by one step; `sciml.solve(solver=...)` takes it as it is.
 
     The loops run it for one member or over the lanes of many, with fixed steps or error control, and every adjoint
-    differentiates it. A method of one's own writes four members: `order`, `evaluations`, `has_error` and `step`. Four
-    more make it better: `traits`, in which it says what else it is, `init` where a step reuses something of the one
-    before, and `interpolate` with `empty_dense`, and `Traits(dense=True)`, where it knows the solution within a step.
+    differentiates it. A custom method defines four members: `order`, `evaluations`, `has_error` and `step`. Four more
+    make it better: `traits`, its further properties; `init` if a step reuses values of the one before; and
+    `interpolate` with `empty_dense`, and `Traits(dense=True)`, if it has dense output.
 
     `step` is a pure function of one member. `memory` is a PyTree of arrays of the same shapes in every step; when a
     gradient repeats a step from its state only, `init` creates it again. A method of several steps, whose memory cannot
@@ -237,7 +237,7 @@ def take_step(
     conditions = [x for x in (step.solvable, step.admissible, step.converged) if x is not None]
     if not conditions:
         return step
-    # a state that is not finite is what the loops reject, whatever the solver made of the system
+    # the loops reject a state that is not finite, whatever the solver made of the system
     found = functools.reduce(jnp.logical_and, conditions)
     what = (step.y1, step.error, step.measured)
     y1, error, measured = jax.tree.map(lambda x: jnp.where(found, x, jnp.full_like(x, jnp.nan)), what)

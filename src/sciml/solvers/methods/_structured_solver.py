@@ -19,7 +19,7 @@ class AbstractStructuredStepper(AbstractStepper):
 
     @abc.abstractmethod
     def functions(self, model: Callable, t: RealScalarLike, y: Y, args: Args) -> Functions:
-        """Returns what the steps need of a model.
+        """Returns the functions of a model that the steps need.
 
         Raises:
             TypeError: If the model has not got it.
@@ -65,7 +65,7 @@ class AbstractStructuredSolver(AbstractSteppingSolver):
         solver_state: None,
         made_jump: BoolScalarLike,
     ) -> tuple[Y, Y | None, dict[str, Any], None, diffrax.RESULTS]:
-        """Makes a step, as `diffrax.diffeqsolve` asks for it."""
+        """Makes a step for `diffrax.diffeqsolve`."""
         del solver_state, made_jump
         model, direction = _model_of(terms)
         t0, t1 = jnp.asarray(t0), jnp.asarray(t1)

@@ -27,7 +27,7 @@ from ..._types import RealScalarLike
 from ._random_bits import normals, pairs_of_normals, words_of
 
 DEPTH = 18
-"""Into how many halves the interval of a solve is divided, one after another, where nothing else is said."""
+"""The default number of successive halvings of the interval of a solve."""
 
 _DEEPEST = 30  # places are counted in 32 bits
 _SAME = 1e-2  # of the distance of two points of a path, within which a time is at one
@@ -42,7 +42,7 @@ class AbstractBrownian(eqx.Module):
     def over(
         self, t: Array, h: Array, count: int, dtype: Any, with_area: bool
     ) -> tuple[Float[Array, " count"], Float[Array, " count"] | None]:
-        """Returns increments over a step from `t` to `t + h` and, where asked for, their space-time Levy areas."""
+        """Returns increments over a step from `t` to `t + h` and, if requested, their space-time Levy areas."""
 
     def aligned(self, t: Array, h: Array) -> Array:
         """Returns the length of a step, near a given one, that ends where the path has a point; by default that."""
@@ -50,7 +50,7 @@ class AbstractBrownian(eqx.Module):
         return h
 
     def rest(self, t: Array, h: Array) -> Array:
-        """Returns the length of a fixed step: what is left of one that an event has cut; by default the whole."""
+        """Returns the length of a fixed step: what remains of a step that an event has cut; by default the whole."""
         del t
         return h
 
@@ -98,11 +98,11 @@ class CountedSteps(AbstractBrownian):
         root = jnp.where(number >= last, _root(shorter), _root(self.dt))
         w, area = self._drawn(number, root, count, dtype, with_area)
         part = jnp.where(cut, h * rate, jnp.ones_like(h)).astype(dtype)
-        # a line has no area of its own
+        # a line has no area
         return w * part, None if area is None else jnp.where(cut, jnp.zeros_like(area), area)
 
     def rest(self, t: Array, h: Array) -> Array:
-        """Returns the length of a step, or what is left of one that an event has cut."""
+        """Returns the length of a step, or the remaining length of a step that an event has cut."""
         if self.t1 is None:
             return h
         number, cut = self._place(t)
@@ -132,7 +132,7 @@ class CountedSteps(AbstractBrownian):
     def _drawn(
         self, number: Array, root: Array, count: int, dtype: Any, with_area: bool
     ) -> tuple[Float[Array, " count"], Float[Array, " count"] | None]:
-        """Returns the increments of a step, the root of whose length is given, and areas where asked for."""
+        """Returns the increments of a step, the root of whose length is given, and areas if requested."""
         place, root = jax.lax.stop_gradient(number).astype(jnp.int32).astype(jnp.uint32), root.astype(dtype)
         area = None
         if with_area:
@@ -140,7 +140,7 @@ class CountedSteps(AbstractBrownian):
         return root * normals(self.words, place, 0, count, dtype), area
 
     def refuses(self, t0: Array, t1: Array) -> Array:
-        """Returns whether rounding keeps steps from being told apart."""
+        """Returns whether rounding prevents the distinction of steps."""
         rounding = jnp.finfo(t0.dtype).eps * (jnp.maximum(jnp.abs(t0), jnp.abs(t1)) + jnp.abs(t1 - t0))
         return (rounding > _OFF * jnp.abs(self.dt)) & (t1 != t0)
 
@@ -299,7 +299,7 @@ class BrownianPath(AbstractBrownian):
     def _descend(
         self, node: tuple[Array, Array], leaf: Array, level: Array, right: Array, width: Array, count: int, dtype: Any
     ) -> tuple[tuple[Array, Array], tuple[_Piece, _Piece]]:
-        """Returns one half of the node that a leaf lies in, the right one where asked for, and both as pieces."""
+        """Returns one half of the node that contains a leaf, the right one if requested, and both as pieces."""
         w, area = node
         place = (jnp.uint32(1) << level) + (leaf >> (self.depth - level))
         z, n = pairs_of_normals(self.words, place, count, dtype)

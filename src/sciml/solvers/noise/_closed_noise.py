@@ -74,10 +74,10 @@ def _over_field(size: Any, g: Array) -> Array:
 
 
 def shape_of(model: AbstractStochastic, t: Array, y: Y, args: Args) -> NoiseShape:
-    """Returns how many Brownian motions there are, and what they move.
+    """Returns the number of Brownian motions, and the kind of their noise.
 
     Raises:
-        ValueError: If the diffusion is not of the shape that the kind of noise asks for.
+        ValueError: If the diffusion does not have the shape required by the kind of noise.
         TypeError: If it is of another dtype than the state.
     """
 
@@ -153,7 +153,7 @@ def is_elementwise(model: AbstractStochastic, shape: NoiseShape, t: Array, y: Y,
 def own_derivative(
     model: AbstractStochastic, shape: NoiseShape, elementwise: bool, t: RealScalarLike, y: Y, args: Args
 ) -> Y:
-    r"""Returns $\sum_j (\partial_y g_j) g_j$, twice what the two senses of the integral differ by in the drift."""
+    r"""Returns $\sum_j (\partial_y g_j) g_j$, twice the difference of the drift between the two interpretations."""
     g = diffusion_of(model, t, y, args)
 
     def along(direction: Y) -> PyTree:
@@ -262,11 +262,11 @@ def close_noise(
 
 
 class NoisyField(AbstractField):
-    """The closed functions of a model with noise, and what is static of the noise.
+    """The closed functions of a model with noise, and the static description of the noise.
 
     Attributes:
         functions: Drift, diffusion and increments.
-        noise: How many Brownian motions there are, and what they move.
+        noise: The number of Brownian motions, and the kind of their noise.
         is_elementwise: Returns whether each element of the diffusion depends only on that element of the state; it must
             be called while the model is closed.
         structures: Of the linear systems of a method that solves with the drift, or None.
@@ -291,7 +291,7 @@ class BoundNoisyField:
     """Drift, diffusion and increments with their operands; called as the drift.
 
     Attributes:
-        noise: How many Brownian motions there are, and what they move.
+        noise: The number of Brownian motions, and the kind of their noise.
         structures: Of the linear systems of a method that solves with the drift, or None.
     """
 

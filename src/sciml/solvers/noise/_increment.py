@@ -16,7 +16,7 @@ class Increment(NamedTuple):
     Attributes:
         w: $W_t - W_s$, of variance $|t - s|$.
         area: The space-time Levy area $H = \frac{1}{t - s} \int_s^t (W_r - W_s) \, dr - \frac12 (W_t - W_s)$, of
-            variance $|t - s| / 12$ and independent of `w`; None where it is not asked for.
+            variance $|t - s| / 12$ and independent of `w`; None if it is not requested.
     """
 
     w: PyTree

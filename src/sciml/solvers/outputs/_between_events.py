@@ -1,8 +1,8 @@
 """Derivatives through events by an adjoint that has no steps to repeat: of one solve from each event to the next.
 
-The events are found first, and nothing of that is differentiated. Between two of them the adjoint is what it is without
-events; at each the state jumps, and the transpose of that is the jump of its cotangent. The rate just before an event
-is the one that the first solve found; the rate after it is the one that the next solve starts with.
+The events are found first, and nothing of that is differentiated. Between two of them the adjoint is the same as
+without events; at each the state jumps, and the transpose of that is the jump of its cotangent. The rate just before an
+event is the one that the first solve found; the rate after it is the one that the next solve starts with.
 """
 
 import dataclasses
@@ -83,7 +83,7 @@ class _Jump(NamedTuple):
 def solve_between_events(
     run: Callable[[Callable, Y, Request], Solution], model: Callable, y0: Y, request: Request, events: GivenEvents
 ) -> Solution:
-    r"""Solves with events, so that an adjoint that knows none differentiates it.
+    r"""Solves with events, so that an adjoint without support for events differentiates it.
 
     With $\phi$ the flow from an event at $t_k$ to the next, at which $g = 0$, and $u$ the update,
 
@@ -199,7 +199,7 @@ def _jump(
     t: Array,
     y: Y,
 ) -> _Jump:
-    """Returns an event; where none happens, what a solve has ended with.
+    """Returns an event; without one, the end of a solve.
 
     Args:
         model: The model.

@@ -58,7 +58,7 @@ degree five, the highest degree by which such methods interpolate: `BDF` by its 
 
 
 Solve = Callable[[Any, Y, Request], Solution]
-"""`run(model, y0, request)`: a solve of what is asked for, which raises nothing where it fails."""
+"""`run(model, y0, request)`: a solve of the request, which does not raise if it fails."""
 
 
 class DenseOutput(eqx.Module):

@@ -1,4 +1,4 @@
-"""`Resume`: what a solve goes on from that ended earlier, as if there had been no end."""
+"""`Resume`: the start of a solve that continues an earlier one, as if there had been no end."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -22,9 +22,9 @@ class Resume(eqx.Module):
     """The start of `sciml.solve(..., resume=...)`: the later steps are the same as in one solve to the later end.
 
     `Solution.resume` is one where `saveat` was a `diffrax.SaveAt(solver_state=True)`; under `jax.vmap` it has members,
-    as arrays have. It holds the state before the step that the end has cut short, with the size of the next step, the
-    memory of controller and method, what is known of events, and how much time has passed since `t0`. The state has
-    the derivatives that it has within one solve, and all else has none, as there.
+    as arrays have. It contains the state before the step that the end has cut short, with the size of the next step,
+    the memory of controller and method, the data of events, and the elapsed time since `t0`. The state has the
+    derivatives that it has within one solve, and all else has none, as there.
 
     Attributes:
         kept: All of that.
@@ -128,7 +128,7 @@ def plan_continuation(
 
 
 def resumed(resume: Resume, like: Restart, times: Times, solver: str) -> Restart:
-    """Returns what a solve goes on from.
+    """Returns the start of a resumed solve.
 
     Args:
         resume: From an earlier solve.
@@ -158,12 +158,12 @@ def resumed(resume: Resume, like: Restart, times: Times, solver: str) -> Restart
 
 
 def behind(resume: Resume, times: Times, span: Array) -> Array:
-    """Returns whether a solve cannot go on: it has another start, or ends before the state that it goes on from."""
+    """Returns whether a solve cannot be resumed: it has another start, or ends before the state to resume from."""
     return (resume.t0 != times.t0) | (span < resume.kept.checkpoint.elapsed)
 
 
 def handed_out(kept: PyTree, t0: Array, solver: str) -> Resume | None:
-    """Returns what a later solve goes on from; None where that was not asked for."""
+    """Returns the resumable state; None if it was not requested."""
     if kept is None:
         return None
     elapsed = kept.checkpoint.elapsed

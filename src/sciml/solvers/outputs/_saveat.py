@@ -1,4 +1,4 @@
-"""Reads a `diffrax.SaveAt` that asks for more than states at given times."""
+"""Reads a `diffrax.SaveAt` with more than states at given times."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -38,7 +38,7 @@ class Asked(NamedTuple):
 
 
 def asks_for_more(saveat: Any) -> bool:
-    """Returns whether more than states at given times is asked for."""
+    """Returns whether more than states at given times is requested."""
     if not isinstance(saveat, diffrax.SaveAt):
         return False
     sub = saveat.subs
@@ -46,7 +46,7 @@ def asks_for_more(saveat: Any) -> bool:
 
 
 def read(saveat: diffrax.SaveAt) -> Asked:
-    """Returns what is asked for.
+    """Returns the request.
 
     Raises:
         TypeError: If an output is not a `diffrax.SubSaveAt`.
@@ -76,13 +76,13 @@ class Rows(NamedTuple):
 
 
 def rows_of(subs: list[diffrax.SubSaveAt], t0: Any, t1: Any, steps: Any, knots: Any, dtype: Any) -> Rows:
-    """Returns the times that outputs ask for.
+    """Returns the times of outputs.
 
     Args:
         subs: The outputs.
         t0: The start.
         t1: The end.
-        steps: The times at the ends of steps, infinite beyond the last; None where no output asks for these.
+        steps: The times at the ends of steps, infinite beyond the last; None if no output needs these.
         knots: More times to save at, which belong to no output, or None.
         dtype: The dtype of time.
     """

@@ -1,4 +1,4 @@
-"""Solves for more than states at given times: first to see where steps end, where that is asked for, then to save."""
+"""Solves for more than states at given times: first to find the ends of steps, if they are requested, then to save."""
 
 import math
 from typing import Any
@@ -105,7 +105,7 @@ def saves_more(model: Any, y0: PyTree, request: Request) -> bool:
 
 
 def solve_and_save(run: Solve, model: Any, y0: PyTree, request: Request) -> Solution:
-    """Solves for all that a `diffrax.SaveAt` asks for.
+    """Solves for all outputs of a `diffrax.SaveAt`.
 
     Args:
         run: The solve, `run(model, y0, request)`; it raises nothing where it fails.
@@ -114,7 +114,7 @@ def solve_and_save(run: Solve, model: Any, y0: PyTree, request: Request) -> Solu
         request: The arguments of `solve`.
 
     Raises:
-        ValueError: If it asks for what a solution of such a model does not have.
+        ValueError: If it requests outputs that a solution of such a model does not have.
     """
     asked = read(request.saveat)
     if asked.dense and isinstance(model, AbstractReactions | AbstractDelayed | diffrax.AbstractTerm):

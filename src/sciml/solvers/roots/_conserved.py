@@ -28,8 +28,9 @@ from ..._types import Y
 from ..methods._ravel import flattened, unflattened
 
 _DISTANCES = (1.0, 0.1, 0.01)
-"""How far the states at which Jacobians are compared are from the start, relative to it: the larger distances tell
-what is conserved from what is conserved at one state, the smaller ones stay within the range of most models."""
+"""The distances from the start, relative to it, of the states at which Jacobians are compared: the larger distances
+separate conserved quantities from quantities that are only conserved at one state, the smaller ones stay within the
+range of most models."""
 
 _ROUNDING = 16.0
 """A linear combination of rows is zero if it is smaller than the sum of its terms by the precision times this."""
@@ -77,7 +78,7 @@ def conserved_quantities(
     """Returns the conserved quantities of a vector field, differentiable with respect to its parameters.
 
     Args:
-        f: The vector field at one time, which may close over what is differentiated.
+        f: The vector field at one time, which may close over differentiated values.
         y0: The state that sets the quantities.
         conserved: The quantities as a function of the state, or None to find the linear ones.
     """
@@ -223,7 +224,7 @@ def _solved_by_identity(matrix: Float[Array, "n n"], right: Float[Array, "n n"])
 
 
 def _states_nearby(rates: Callable, start: Float[Array, " n"]) -> tuple[Float[Array, "k n"], Bool[Array, " k"]]:
-    """Returns states about the start, and which of them the model is defined at; a good one stands for others."""
+    """Returns states near the start, and a mask of those at which the model is defined; a good one replaces others."""
     size = jnp.abs(start)
     size = jnp.where(size > 0, size, _or_one(jnp.max(size, initial=0.0)))
     shares = np.random.default_rng(0).uniform(0.25, 1.0, (len(_DISTANCES), start.size)) * np.array(_DISTANCES)[:, None]

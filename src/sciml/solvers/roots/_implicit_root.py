@@ -34,7 +34,7 @@ def implicit_root(f: Callable[[Y], Y], y: Y, tolerances: Tolerances) -> Y:
     """Returns `y` with the derivatives of the root of `f`; NaN derivatives if it is not a root.
 
     Args:
-        f: A function of the state, which may close over what is differentiated.
+        f: A function of the state, which may close over differentiated values.
         y: The root, as it was found.
         tolerances: How long the Newton step from `y` may be.
     """
@@ -53,7 +53,7 @@ class SteadyRoot(NamedTuple):
 
     Attributes:
         y: The state, with derivatives where it is good.
-        close: Whether rates vanish there, and conserved quantities are what they should be.
+        close: Whether rates vanish there, and conserved quantities have their required values.
         determined: Whether both together determine it, or it is the start, which does not move.
         conserved: Whether quantities that were given are conserved there.
     """
@@ -70,7 +70,7 @@ def steady_root(
     """Returns `y` with the derivatives of the root of `f` that has the conserved quantities of `y0`.
 
     Args:
-        f: A vector field at one time, which may close over what is differentiated.
+        f: A vector field at one time, which may close over differentiated values.
         y: The root, as it was found.
         y0: The state that sets the conserved quantities.
         conserved: These.

@@ -54,8 +54,8 @@ _LONGER, _SHORTER = 3.0, 0.25
 not beyond the range of lengths that it refuses."""
 
 _LEFT = 0.5
-"""By how much a step may differ from Newton's where the model is at rest, of each component: it is so long that this
-part of what is left of a motion is gone after it, however slow."""
+"""The relative difference between a step and Newton's step at rest, of each component: the step is so long that only
+this share of a motion remains after it, however slow."""
 
 _ROUNDINGS = 16
 """Rates that are smaller than the terms of their Jacobian by the precision times this vanish to rounding."""

@@ -1,1 +1,1 @@
-"""A model as closed functions of time and state: what a method evaluates."""
+"""A model as closed functions of time and state, which methods evaluate."""

@@ -1,10 +1,10 @@
 """Barriers between the stages of a step whose vector field reads neighbours.
 
-On the CPU, XLA computes again what it fuses: a stencil that reads a stage at five places evaluates the expression
-of that stage five times, and the stage before it twenty-five times. A method of several stages then takes
-tens of times as long as its evaluations, and its gradient more. A barrier that the CPU keeps
-(`behind_a_branch`) prevents that. A field that combines numbers at the same place only is left to be fused, which
-makes it faster, and so is the evaluation of a method of one stage.
+On the CPU, XLA recomputes fused values: a stencil that reads a stage at five places evaluates the expression of that
+stage five times, and the stage before it twenty-five times. A method of several stages then takes tens of times as long
+as its evaluations, and its gradient more. A barrier that the CPU keeps (`behind_a_branch`) prevents that. A field that
+combines numbers at the same place only is left to be fused, which makes it faster, and so is the evaluation of a method
+of one stage.
 """
 
 import jax
@@ -18,7 +18,7 @@ def stage_barrier(tree: PyTree[Array], t: Array) -> PyTree[Array]:
 
     Args:
         tree: The arrays.
-        t: A real number of which the compiler knows nothing; where it is NaN, so is the result.
+        t: A real number that the compiler cannot predict; if it is NaN, so is the result.
     """
 
     def computed(t, *leaves):

@@ -42,14 +42,14 @@ def check_callable(model: Any) -> None:
 
 
 def explain(error: Exception) -> None:
-    """Adds to what a model raised while it was traced a note with the line of the user's and a cure."""
+    """Adds a note with the user's line and a cure to an error that the model raised while it was traced."""
     place = _users_line(error)
     where = f", at {place}" if place else ""
     error.add_note(f"sciml: the model or an event raised this while JAX traced it{where}.{_cure(error)}")
 
 
 def _cure(error: Exception) -> str:
-    """Returns what to do, after a space; nothing where sciml has raised the error, which says so itself."""
+    """Returns the remedy, after a space; empty if sciml has raised the error, whose message contains it."""
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, TypeError | ValueError) and frames and is_own(frames[-1].filename):
         return ""
@@ -93,7 +93,7 @@ def _cure_of(error: Exception) -> str:
 
 
 def _users_line(error: Exception) -> str:
-    """Returns the innermost line that is neither the library's nor one of the libraries it stands on."""
+    """Returns the innermost line that belongs neither to the library nor to one of the libraries it is built on."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if not is_library(frame.filename) and not is_internal(frame.filename):
             code = f" `{frame.line}`" if frame.line else ""

@@ -51,7 +51,7 @@ class SplitField(AbstractField):
 
     @property
     def has_rules(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether a function calls others with derivative rules of their own."""
+        """Whether a function calls others with custom derivative rules."""
         return any(program.has_rules for program, _, _ in self.programs.values())
 
     @property

@@ -1,4 +1,4 @@
-"""Whether an initial state is one of the library's own models, and what to say where it is not."""
+"""Whether an initial state fits one of the library's own models, and the message if it does not."""
 
 import contextlib
 import dataclasses
@@ -18,7 +18,7 @@ from ..._structure_words import structure_words
 from ..._types import Y
 
 _STATES = {"__call__": "y", "drift": "y", "rate": "y", "propensities": "x", "transform": "y"}
-"""The methods of models that take a state, and what they call it."""
+"""The methods of models that have a state as an argument, and the name of that argument."""
 
 _OF_THE_STATE = re.compile(r"\b(state|field must|counts must|fields of shape)\b")
 
@@ -76,7 +76,7 @@ def _check_axes(x: Any, axes: str, name: str, y0: Y, many: str) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def _declared(kind: type, method: str, argument: str) -> Any:
-    """Returns what a method declares for its state: `Float[Array, " 3"]`, a class, or something else."""
+    """Returns the type that a method declares for its state: `Float[Array, " 3"]`, a class, or something else."""
     function = getattr(kind, method, None)
     parameter = None if function is None else inspect.signature(function).parameters.get(argument)
     return None if parameter is None else parameter.annotation
@@ -87,7 +87,7 @@ def blaming_state(model: Any, y0: Y) -> Iterator[None]:
     """Says that `y0` does not suit a model of the library where that fails by it, and nothing of the user's does.
 
     Raises:
-        ValueError: In place of what a model raised.
+        ValueError: Instead of the error of a model.
         TypeError: The same.
     """
     try:

@@ -13,7 +13,7 @@ from ..geometry._flux_form import in_fluid
 
 
 def mean(boundary: Boundaries, f: Array) -> Array:
-    """Returns the means of fields over the box, or over what is not in a body."""
+    """Returns the means of fields over the box, or over the fluid around a body."""
     grid = boundary.grid
     weights = grid.volumes(boundary.location)
     if isinstance(grid, Grid) and boundary.body is None:

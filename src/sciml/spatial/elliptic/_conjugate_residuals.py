@@ -5,7 +5,7 @@ The residual is known at every step, and the preconditioner may be any function,
 
 Source: S. C. Eisenstat, H. C. Elman, M. H. Schultz, SIAM J. Numer. Anal. 20:345, 1983.
 
-A cycle through the levels whose every correction is as long as the residual asks for.
+A cycle through the levels whose every correction has the length that minimises the residual.
 
 Sweeps of Gauss-Seidel, and corrections from a coarse grid, diverge where an operator is indefinite: between waves and
 the unknowns of a level that are too few for them. Here a correction $z$ is taken times the number $\alpha$ that makes
@@ -125,7 +125,7 @@ def conjugate_residuals(
     none = jnp.zeros((kept, *f.shape), f.dtype)
     start = _Carry(jnp.zeros_like(f), f, none, none, jnp.zeros((), jnp.int32))
     end = while_loop(going, step, start, like=(f, like))
-    # what the recurrence says of the residual is off by rounding: ask the operator, and allow for that
+    # the residual of the recurrence is off by rounding: compute it with the operator, and allow for that
     left = _norm(f - operator(end.u))
     return end.u, left <= 10 * limit, end.steps
 

@@ -25,9 +25,9 @@ from ._couplings import Faces, cut
 class EllipticOperator(lx.AbstractLinearOperator):
     r"""The linear part of $c\, u - \nabla \cdot (k \nabla u)$ with its boundary conditions, of second order.
 
-    Between two cells the coefficient is the harmonic mean of theirs, unless you say otherwise. It is exact for layers
-    across the flux: a jump of $k$ costs no accuracy of the flux. For $k = 1$ the operator is `Laplacian` with the
-    opposite sign. It is symmetric, and positive semidefinite for $k \ge 0$ and $c \ge 0$.
+    Between two cells the coefficient is the harmonic mean of theirs, by default. It is exact for layers across the
+    flux: a jump of $k$ costs no accuracy of the flux. For $k = 1$ the operator is `Laplacian` with the opposite sign.
+    It is symmetric, and positive semidefinite for $k \ge 0$ and $c \ge 0$.
 
     On an `OrthogonalGrid` it is integrated over cells, $\int c\, u - \oint k\, \partial u / \partial n$: so it is also
     symmetric there. `integrated` makes a right-hand side of a field, as `solve_elliptic` does, and `per_volume` goes
@@ -46,7 +46,7 @@ class EllipticOperator(lx.AbstractLinearOperator):
         mean: The mean of two cells' coefficients at the face between them.
 
     Args:
-        boundary: `Boundaries`, with unknowns at centres, or at nodes that do not lie on a wall.
+        boundary: `Boundaries`, with unknowns at centres, or at nodes that are not on a wall.
         k: The coefficient inside.
         c: The coefficient of $u$. If no side sets a value, write None, not a zero: under `jax.jit` it is not known that
             a number is zero, and that the constants are the kernel.
@@ -126,7 +126,7 @@ class EllipticOperator(lx.AbstractLinearOperator):
         return Faces(shape, boundary.periodic, tuple(couplings), reaction)
 
     def source(self, *, t: RealScalarLike | None = None, args: Args = None) -> Float[Array, "..."]:
-        """Returns what the values at the walls add to the right-hand side.
+        """Returns the contribution of the values at the walls to the right-hand side.
 
         Args:
             t: The time, for values that are functions.
@@ -160,7 +160,7 @@ class EllipticOperator(lx.AbstractLinearOperator):
         return in_fluid(self.boundary, _metric.times(f, self.boundary.grid.ndim, volumes))
 
     def _at_faces(self, axis: int) -> Array:
-        """The coefficient at the faces across an axis, where cells differ or lie in a body."""
+        """The coefficient at the faces across an axis, on a non-uniform grid or around a body."""
         k = jnp.asarray(self.k[axis] if isinstance(self.k, tuple) else self.k, self.dtype)
         return between_faces(self.boundary, k, axis, self.mean, self.mean is harmonic_mean)
 

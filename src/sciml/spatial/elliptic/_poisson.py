@@ -258,8 +258,8 @@ class Poisson(eqx.Module):
     at the walls included.
 
     If no side sets a value, $u$ is determined except for a constant: its mean is zero. The data must balance then,
-    $\int f = \oint \partial u / \partial n$. Known data is checked; traced data, under `jax.jit`, is taken without what
-    is out of balance.
+    $\int f = \oint \partial u / \partial n$. Known data is checked; traced data, under `jax.jit`, is projected to
+    balanced data.
 
     Attributes:
         laplacian: The Laplacian that is inverted.

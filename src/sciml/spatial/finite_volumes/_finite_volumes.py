@@ -125,7 +125,7 @@ def _at_one_face(volumes: Any, law: AbstractConservationLaw, components: tuple[i
         ) from error
 
     def filled(operands: Sequence[Any]) -> list[Any]:
-        """All leaves; what is not used is anything of its shape."""
+        """All leaves; unused ones may be anything of the same shape."""
         given = iter(operands)
         return [next(given) if u else np.broadcast_to(np.zeros((), x.dtype), x.shape) for u, x in zip(used, flat)]
 
@@ -195,7 +195,7 @@ class FiniteVolumes(eqx.Module):
     $$\dot u_i = - \sum_k \frac{F_{i + 1/2, k} - F_{i - 1/2, k}}{h_k}$$
 
     Along each axis the values in cells are continued to either side of a face (`reconstruction`, in `variables`), and
-    `flux` says what flows between the two states.
+    `flux` determines the flow between the two states.
 
     On an `OrthogonalGrid` what flows through a face counts by its area, and adds to a cell by its volume; then
     `Constant` and `Muscl` keep their order on faces from a smooth mapping, and other reconstructions are refused. In
@@ -303,7 +303,7 @@ class FiniteVolumes(eqx.Module):
             request: The requested backend.
 
         Raises:
-            ValueError: If a kernel was asked for that cannot run the law.
+            ValueError: If a kernel was requested that cannot run the law.
         """
         chosen = choose_kernel(self, law, y, request)
         new = copy.copy(self)
@@ -436,7 +436,7 @@ class FiniteVolumes(eqx.Module):
 
 
 class _EachCellOnce:
-    """The cells around the faces along an axis of a whole field; what is computed of a cell is computed once for it."""
+    """The cells around the faces along an axis of a whole field; values of a cell are computed once."""
 
     def __init__(self, law: AbstractConservationLaw, padded: Array, axis: int, ndim: int, width: int, n: int):
         self._law, self._padded, self._axis = law, padded, axis

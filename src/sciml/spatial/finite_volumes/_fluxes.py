@@ -113,7 +113,7 @@ class HLL(AbstractFlux):
 class HLLC(AbstractFlux):
     """Two mean states with the contact between them: sharp contacts and shear layers.
 
-    For laws that say their contact, `sciml.models.Euler` and `sciml.models.ShallowWater`.
+    For laws that define their contact wave, `sciml.models.Euler` and `sciml.models.ShallowWater`.
 
     Source:
         E. F. Toro, M. Spruce, W. Speares, Shock Waves 4:25, 1994.

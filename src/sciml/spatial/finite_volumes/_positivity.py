@@ -1,4 +1,4 @@
-r"""Fluxes that keep what is positive positive.
+r"""Fluxes that preserve positivity.
 
 Along axis $k$ let $\alpha_k$ be the fastest speed. If $u_i - F_{i+1/2} / \alpha_k$ and $u_{i+1} + F_{i+1/2} / \alpha_k$
 are admissible at every face, an Euler step of Courant number up to 1/2 ends at a mean of such states: admissible, since
@@ -6,7 +6,7 @@ these form a convex set. Rusanov's flux between the cells has this property. So 
 necessary, at each face separately; in smooth flow nothing is moved.
 
 Source:
-    X. Y. Hu, N. A. Adams, C.-W. Shu, J. Comput. Phys. 242:169, 2013; here with the speed at the face in place of the
+    X. Y. Hu, N. A. Adams, C.-W. Shu, J. Comput. Phys. 242:169, 2013; here with the speed at the face instead of the
     step.
 """
 

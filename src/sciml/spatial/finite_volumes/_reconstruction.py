@@ -255,7 +255,7 @@ def parabolas(cells: Sequence[Array]) -> tuple[list[Array], list[Array]]:
 
 
 def floor_of(cells: Sequence[Array]) -> Array:
-    r"""Returns what is added to each $\beta$, so that rounding of a constant field does not count as its shape."""
+    r"""Returns the addition to each $\beta$, so that rounding of a constant field does not count as its shape."""
     squares = [cell**2 for cell in cells]
     # and what has no shape at all does not divide by zero, nor do derivatives by the square of that
     return _LEAST_SMOOTHNESS * sum(squares[1:], squares[0]) + 1e3 * float(jnp.finfo(cells[0].dtype).tiny) ** 0.5
@@ -309,7 +309,7 @@ class AbstractWENO5(AbstractReconstruction):
 
     @abc.abstractmethod
     def weights(self, smoothness: Sequence[Array], floor: Array) -> list[Array]:
-        r"""Returns the weights of the parabolas, not normalised, from their $\beta$ and what is added to it."""
+        r"""Returns the weights of the parabolas, not normalised, from their $\beta$ and its addition."""
 
     def at_face(self, cells: Sequence[Float[Array, "..."]]) -> Float[Array, "..."]:
         """Returns the weighted mean of the parabolas."""

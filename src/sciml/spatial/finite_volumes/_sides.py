@@ -61,7 +61,7 @@ def _unless_none(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 class Inflow(AbstractSide):
-    """A given state beyond the side, of which the flow takes what it lets in.
+    """A given state beyond the side, of which the flow uses the incoming part.
 
     It is even beyond: where a flow with viscosity still varies at the side, the error there is of first order.
 
@@ -207,7 +207,7 @@ class NoSlipWall(AbstractSide):
     def ghosts(
         self, law: AbstractConservationLaw, layers: Float[Array, "..."], axis: int, at: int
     ) -> Float[Array, "..."]:
-        """Returns the layers such that the means with their mirror images are what the wall has."""
+        """Returns the layers whose means with their mirror images are the values of the wall."""
         velocity = temperature = None
         if self.velocity is not None:
             wall: Any = self.velocity
@@ -429,7 +429,7 @@ def _along_side(value: Any, name: str, lead: int, layers: Array, at: int) -> Arr
 
 
 def as_sides(grid: AbstractGrid, boundary: Any) -> AbstractSides:
-    """Returns what finite volumes were given for their boundary as what is around their cells.
+    """Returns the surroundings of the cells for the boundary given to finite volumes.
 
     Raises:
         ValueError: If it belongs to another grid.

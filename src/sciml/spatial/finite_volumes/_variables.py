@@ -41,7 +41,7 @@ class AbstractVariables(eqx.Module):
 
 
 class Componentwise(AbstractVariables):
-    """Each primitive variable by itself, such as density, velocities and pressure.
+    """Each primitive variable separately, such as density, velocities and pressure.
 
     Example:
         ```python
@@ -72,7 +72,7 @@ class Characteristic(AbstractVariables):
     """The amounts of the waves at each face, which move independently of one another.
 
     There are fewer oscillations where several waves meet. It costs a change of variables for each cell around each
-    face. For laws that say their `waves`.
+    face. For laws that define their `waves`.
 
     Source:
         A. Harten, B. Engquist, S. Osher, S. R. Chakravarthy, J. Comput. Phys. 71:231, 1987.

@@ -1,4 +1,4 @@
-"""Faces that lie closer together where more happens."""
+"""Faces that are denser in regions of interest."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
 r"""Orthogonal coordinates, by the sizes of their cells.
 
 In all of them a volume, the area of a face and the distance between two centres are products of one factor for each
-axis. So a grid needs no array of its own shape: the factors are vectors.
+axis. So a grid needs no array of its shape: the factors are vectors.
 """
 
 import abc
@@ -15,8 +15,8 @@ from jaxtyping import Float
 class AbstractCoordinates(eqx.Module):
     """Orthogonal coordinates, such as `Cartesian` or `Polar`.
 
-    A system of your own derives from this class. Its methods return vectors of NumPy, one number for each cell, or
-    for each face, along one axis.
+    A custom coordinate system derives from this class. Its methods return vectors of NumPy, one number for each cell,
+    or for each face, along one axis.
 
     Attributes:
         names: The names of the axes.

@@ -20,7 +20,7 @@ from ._immersed import Surface, surface
 
 
 def alike(boundary: Any) -> bool:
-    """Whether all cells of a boundary's grid are alike, none of them in a body, as where it does not say."""
+    """Whether the grid of a boundary is uniform without a body, which is also assumed if it does not define this."""
     return getattr(boundary, "uniform", True)
 
 
@@ -34,14 +34,14 @@ def strip(padded: Array, axis: int, ndim: int) -> Array:
 
 
 def ends(x: Array, axis: int, ndim: int) -> tuple[Array, Array]:
-    """Returns what lies before and after every face of what has one ghost layer along an axis."""
+    """Returns the values before and after every face of an array with one ghost layer along an axis."""
     at = x.ndim - ndim + axis
     n = x.shape[at]
     return jax.lax.slice_in_dim(x, 0, n - 1, axis=at), jax.lax.slice_in_dim(x, 1, n, axis=at)
 
 
 def surface_of(boundary: Any, axis: int, dtype: Any) -> Surface | None:
-    """Returns what is known of the surface of the body at the faces across an axis; None without a body."""
+    """Returns the geometry of the surface of the body at the faces across an axis; None without a body."""
     body = getattr(boundary, "body", None)
     return None if body is None else surface(body, axis, boundary.periodic[axis], jnp.finfo(dtype).dtype)
 
@@ -82,7 +82,7 @@ def over(x: Array, u: Array) -> Array:
 
 
 def gathered(boundary: Any, flux: Array, axis: int) -> Array:
-    """Returns what the fluxes through the faces across an axis add to the rates of cells."""
+    """Returns the contribution of the fluxes through the faces across an axis to the rates of cells."""
     grid = boundary.grid
     areas = _metric.areas(grid, axis)
     here = _metric.here_of(boundary)
@@ -148,7 +148,7 @@ def divergence(boundaries: Sequence[Any], padded: Sequence[Array]) -> Array:
     for axis, (boundary, u) in enumerate(zip(boundaries, padded)):
         grid = boundary.grid
         before, after = ends(strip(u, axis, grid.ndim), axis, grid.ndim)
-        # between the centres by their distances, so that what is linear is exact
+        # between the centres by their distances, so that linear functions are exact
         shares = {axis: _metric.shares(grid, axis, boundary.periodic[axis])}
         value = before + _metric.times(after - before, grid.ndim, shares, _metric.here_of(boundary))
         faces = surface_of(boundary, axis, value.dtype)

@@ -64,7 +64,7 @@ def at_walls(
 
 
 def across_the_axis(first: Array, grid: OrthogonalGrid) -> Array:
-    """Returns what lies on the other side of the axis, where all angles are seen: the cells half a turn away."""
+    """Returns the values on the other side of the axis, if all angles are present: the cells half a turn away."""
     return jnp.roll(first, grid.shape[1] // 2, 1 - grid.ndim) if grid.turns else first
 
 

@@ -128,7 +128,7 @@ class Surface(NamedTuple):
         return self.lower ^ self.upper
 
     def of_fluid(self, x: Any, periodic: bool, axis: int, ndim: int) -> Any:
-        """Returns what the fluid cell at each face has of a field; numbers come back."""
+        """Returns the values of a field in the fluid cell at each face; numbers are returned unchanged."""
         if jnp.ndim(x) == 0:
             return x
         before, after = beside(x, axis, periodic, ndim)
@@ -136,7 +136,7 @@ class Surface(NamedTuple):
 
 
 def surface(body: Immersed, axis: int, periodic: bool, dtype: Any) -> Surface:
-    """Returns what is known of the faces across an axis."""
+    """Returns the geometry of the faces across an axis."""
     before, after = beside(body.levels.astype(dtype), axis, periodic, body.levels.ndim)
     lower, upper = before > 0, after > 0
     fluid, other = jnp.where(lower, before, after), jnp.where(lower, after, before)
@@ -146,7 +146,7 @@ def surface(body: Immersed, axis: int, periodic: bool, dtype: Any) -> Surface:
 
 
 def beside(x: Array, axis: int, periodic: bool, ndim: int) -> tuple[Array, Array]:
-    """Returns what lies before and after every face across an axis; beyond a wall the cell at it again."""
+    """Returns the values before and after every face across an axis; beyond a wall the cell at it again."""
     at = x.ndim - ndim + axis
     n = x.shape[at]
     first, last = jax.lax.slice_in_dim(x, 0, 1, axis=at), jax.lax.slice_in_dim(x, n - 1, n, axis=at)

@@ -1,7 +1,7 @@
 """Areas, volumes and distances of any grid, as factors along its axes: no array of the grid's shape is stored.
 
-Of a `Grid`, where they are the same for all cells, the volume counts as one, the area of a face across an axis as one
-over the spacing: then what flows through faces adds up to the rate of a cell in both.
+For a `Grid`, where they are the same for all cells, the volume counts as one and the area of a face across an axis as
+one over the spacing: then fluxes through faces add up to the rate of a cell in both.
 """
 
 from collections.abc import Callable
@@ -102,7 +102,7 @@ def steps(grid: AbstractGrid, axis: int, periodic: bool) -> np.ndarray:
 
 
 def shares(grid: AbstractGrid, axis: int, periodic: bool) -> np.ndarray:
-    """Returns the part of the way between two centres that lies in the cell before the face."""
+    """Returns the share of the distance between two centres that is in the cell before the face."""
     widths = around(grid, axis, periodic)
     return widths[:-1] / (widths[:-1] + widths[1:])
 

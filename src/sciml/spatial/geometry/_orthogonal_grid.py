@@ -26,7 +26,7 @@ class OrthogonalGrid(AbstractGrid):
     kernels) raise an error. In Cartesian coordinates it also supports incompressible flow
     (`sciml.models.IncompressibleFlow`).
 
-    The axis $r = 0$ is not a side: it has no condition. A full circle of angles is `Periodic` without being told.
+    The axis $r = 0$ is not a side: it has no condition. A full circle of angles is automatically `Periodic`.
 
     Attributes:
         faces: The faces along each axis, in rising order.

@@ -35,7 +35,7 @@ def check_balance(velocity: Any) -> None:
 
 
 def balanced(velocity: Any, t: RealScalarLike | None, args: Args) -> Bool[Array, ""] | None:
-    """Returns whether as much enters as leaves, where only traced numbers say so; None where it is known to hold.
+    """Returns whether inflow and outflow balance, if they are traced; None if the balance is known.
 
     Args:
         velocity: The faces, a `StaggeredVelocity`.

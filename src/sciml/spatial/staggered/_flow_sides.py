@@ -150,7 +150,7 @@ class FreeSlip(AbstractFlowSide):
 
 
 class VelocityInlet(AbstractFlowSide):
-    """A side where the velocity is given, as where fluid enters; or leaves, where one knows how fast.
+    """A side with a given velocity: an inlet, or an outlet with a known velocity.
 
     Attributes:
         velocity_there: The velocity, one value for each axis of the grid: numbers, arrays along the side at the places
@@ -195,8 +195,8 @@ class VelocityInlet(AbstractFlowSide):
 class PressureOutlet(AbstractFlowSide):
     """A side where the pressure is given, through which the fluid leaves as it comes.
 
-    No shear acts there, and what is carried goes on beyond it by a line through the last two cells. If much of the
-    fluid flows back in, the box is too short.
+    There is no shear there, and carried fields are extrapolated beyond it by a line through the last two cells. If much
+    of the fluid flows back in, the box is too short.
 
     Attributes:
         value: The pressure over the density there: a number, an array along the side, or a function `(t, args)`.
@@ -227,7 +227,7 @@ class PressureOutlet(AbstractFlowSide):
         return Neumann(0.0)
 
     def transported(self, component: int, axis: int) -> AbstractWall:
-        """Returns that it goes on by a line."""
+        """Returns that it is extrapolated by a line."""
         del component, axis
         return Extrapolate()
 

@@ -130,7 +130,7 @@ class StaggeredDivergence(eqx.Module):
 
     Attributes:
         grid: The grid.
-        boundary: The conditions at the sides, of which it only asks which axes are periodic.
+        boundary: The conditions at the sides, of which it only uses the periodic axes.
         order: The order of accuracy: 2, 4, 6 or 8.
 
     Raises:

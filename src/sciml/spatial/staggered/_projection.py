@@ -96,7 +96,7 @@ class Projection(eqx.Module):
     balance are refused where they are known, and give NaN where they are traced.
 
     Attributes:
-        velocity: The faces, and what is at the sides.
+        velocity: The faces, and the conditions at the sides.
 
     Source:
         A. J. Chorin, Math. Comp. 22:745, 1968; D. L. Brown, R. Cortez, M. L. Minion, J. Comput. Phys. 168:464, 2001.

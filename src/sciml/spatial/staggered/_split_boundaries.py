@@ -85,7 +85,7 @@ class SplitBoundaries(eqx.Module):
                 )
 
     def part(self, x: Array) -> Array:
-        """Returns a block of what is over all unknowns of the whole grid, or broadcasts to them."""
+        """Returns the block of an array over all unknowns of the whole grid, or of one that broadcasts to them."""
         for axis, places in enumerate(self.whole.shape):
             at = x.ndim - len(self.whole.shape) + axis
             if self._split(axis) and x.shape[at] >= places > 1:
@@ -137,7 +137,7 @@ class SplitBoundaries(eqx.Module):
             )
 
     def _along(self, x: Array, axis: int, at: int) -> Array:
-        """The part along an axis of what is at all unknowns, perhaps with as many ghosts beyond both ends."""
+        """The part along an axis of an array at all unknowns, possibly with equally many ghosts beyond both ends."""
         if self.whole.location[axis] == "inner":
             x = jnp.concatenate([jax.lax.slice_in_dim(x, 0, 1, axis=at), x], at)
         cells = self.grid.shape[axis]
@@ -172,7 +172,7 @@ class SplitBoundaries(eqx.Module):
 
 
 def local_grid(blocks: AbstractBlocks) -> Grid:
-    """Returns a grid of the cells of a block, all of which have the same: it does not know where it is."""
+    """Returns a grid of the cells of a block, which is the same for all blocks, without a position."""
     whole = blocks.grid
     shape = tuple(n // blocks.devices(axis) for axis, n in enumerate(whole.shape))
     return Grid(shape, 0.0, tuple(n * h for n, h in zip(shape, whole.spacing)))

@@ -1,4 +1,4 @@
-"""The velocity at the faces of cells: which faces are unknown, and what the others are."""
+"""The velocity at the faces of cells: the unknown faces, and the values of the others."""
 
 import functools as ft
 import math
@@ -41,13 +41,13 @@ class StaggeredVelocity(eqx.Module):
     | outlets at both | $n + 1$ |
 
     Attributes:
-        grid: The grid; of a block its cells, which do not know where they are.
+        grid: The grid; of a block its cells, without a position.
         sides: A pair for each axis, lower and upper.
         blocks: How the whole grid is split, within a block; None for a whole grid.
 
     Args:
         grid: The grid, of two or three axes: a `Grid`, or an `OrthogonalGrid` in `Cartesian` coordinates, on which
-            a difference counts by the distance of the places, and what is carried by the widths of cells.
+            differences use the distances of the places, and carried fields the widths of cells.
         boundary: One side for all, or by name: `{"x-": VelocityInlet((1.0, 0.0)), "x+": PressureOutlet(),
             "y": NoSlip()}`.
         blocks: The split of the grid over devices; within `sciml.parallel.Domain.run` the faces belong to a block.
@@ -116,7 +116,7 @@ class StaggeredVelocity(eqx.Module):
         return self.grid.shape if self.blocks is None else self.blocks.grid.shape
 
     def at_centers(self, values: Array) -> Array:
-        """Returns what is given over the cells of the whole grid for those that are here."""
+        """Returns the local part of values given over the cells of the whole grid."""
         return values if self.blocks is None or values.ndim == 0 else self.pressure.part(values)
 
     def unknown(self, velocity: Velocity) -> Velocity:

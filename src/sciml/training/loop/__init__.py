@@ -1,1 +1,1 @@
-"""The loop over batches: where they come from, one compiled step, what the host does between steps."""
+"""The loop over batches: their source, one compiled step, and the host's work between steps."""

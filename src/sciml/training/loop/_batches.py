@@ -40,7 +40,7 @@ class AbstractBatches(abc.ABC):
     @property
     @abc.abstractmethod
     def epoch_steps(self) -> float | None:
-        """The number of steps in a pass over the data; None where nobody knows."""
+        """The number of steps in a pass over the data; None if it is unknown."""
 
     @abc.abstractmethod
     def draw(self, step: int, place: np.ndarray | None) -> Iterator[Drawn]:
@@ -81,7 +81,7 @@ class WholeBatch(AbstractBatches):
 
 
 class RowBatches(AbstractBatches):
-    r"""Rows of arrays, in an order that is drawn anew for every epoch.
+    r"""Rows of arrays, in an order that is shuffled for every epoch.
 
     The epochs follow one another without a gap: step $s$ gets places $s b$ to $(s + 1) b - 1$ of the sequence of all
     epochs, where $b$ is the size of a batch. So every row comes once in an epoch, all batches have one size, and a
@@ -162,10 +162,10 @@ class SampledBatches(AbstractBatches):
 
 
 class LoadedBatches(AbstractBatches):
-    """Batches of a loader, which says itself in which order they come.
+    """Batches of a loader, which determines their order.
 
-    An iterator with `get_state` and `set_state`, as grain's are, goes on where a checkpoint left it. Of any other
-    loader what was used is drawn again and thrown away.
+    An iterator with `get_state` and `set_state`, like grain's, continues from its checkpoint. For any other loader the
+    used batches are drawn again and discarded.
 
     Args:
         loader: An iterable, iterated once for each epoch, or only once if it is an iterator.
@@ -270,7 +270,7 @@ def is_loader(data: Any) -> bool:
 
 
 def batches_of(data: Any, batch_size: int | None, epochs: int | None, key: Key, parts: int) -> AbstractBatches:
-    """Returns the source of batches that `data` stands for.
+    """Returns the source of batches for `data`.
 
     Raises:
         TypeError: If it is nothing that batches can come from.
@@ -323,7 +323,7 @@ def batches_of(data: Any, batch_size: int | None, epochs: int | None, key: Key, 
 
 
 def steps_in(epochs: int, source: AbstractBatches) -> int | None:
-    """Returns the number of steps in some epochs; None where nobody knows before they end.
+    """Returns the number of steps in some epochs; None if it is unknown before they end.
 
     Raises:
         ValueError: If the source has no epochs.

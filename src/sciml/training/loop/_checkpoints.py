@@ -41,7 +41,7 @@ class Checkpoints:
     Args:
         store: The store that holds them.
         every: Seconds between two of them.
-        resume: Whether to go on with what the store holds.
+        resume: Whether to continue from the contents of the store.
         depends_on: The inputs, by name, that two trainings share if their results are identical.
         program: The program of a step, a part of the fingerprint.
 

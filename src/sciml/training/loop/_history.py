@@ -60,7 +60,7 @@ class HistoryWriter:
         self.steps = 0
 
     def add(self, report: StepReport) -> None:
-        """Takes what a step reports, without waiting for it, but for the step before the last."""
+        """Records the report of a step, without waiting for it, but for the step before the last."""
         self._pending.append(report)
         if len(self._pending) > 1:
             jax.block_until_ready(self._pending[-2].taken)
@@ -97,7 +97,7 @@ class HistoryWriter:
         return self._skipped
 
     def blame(self) -> str:
-        """Returns what was not finite in the last step that was not, in words."""
+        """Returns a description of the values that were not finite in the last skipped step."""
         shown = ", ".join(self._culprits[:6]) + (", ..." if len(self._culprits) > 6 else "")
         return shown or "something"
 
@@ -122,7 +122,7 @@ class HistoryWriter:
         return {"checks": self._checks, "skipped": self._skipped, "culprits": self._culprits}
 
     def restore(self, rows: np.ndarray, notes: dict[str, Any]) -> None:
-        """Goes on from what a checkpoint holds."""
+        """Continues from the contents of a checkpoint."""
         self._rows = [rows]
         self._checks = [(step, value) for step, value in notes["checks"]]
         self._skipped = list(notes["skipped"])

@@ -14,7 +14,7 @@ from ._record import TrainingRecord
 class CSVLog:
     """A callback that writes a row for every check: step, epoch, seconds, loss, validation loss, metrics.
 
-    A training that resumes goes on with the file: rows of steps that it takes again are written anew.
+    A resumed training continues the file: rows of repeated steps are written again.
 
     Args:
         path: The file. Its folder is made.

@@ -56,7 +56,7 @@ class MeshPlacement(NamedTuple):
         return NamedSharding(self.mesh, spec)
 
     def weights(self, tree: PyTree) -> PyTree:
-        """Returns a model whose arrays lie on the mesh."""
+        """Returns a model whose arrays are on the mesh."""
         if self.mesh is None:
             return tree
         return jax.tree.map(lambda x: jax.device_put(x, self.sharding_of(x)) if _is_array(x) else x, tree)
@@ -75,7 +75,7 @@ class MeshPlacement(NamedTuple):
         return jax.tree.map(place, tree, given)
 
     def layout(self, state: PyTree, free: PyTree) -> PyTree:
-        """Returns the shardings of a state: what has the structure and the shapes of the weights lies as they do.
+        """Returns the shardings of a state: parts with the structure and shapes of the weights are placed like them.
 
         Args:
             state: Arrays, or their shapes.
@@ -109,7 +109,7 @@ def _same(one: Any, other: Mesh) -> bool:
 def placement_of(mesh: Any, model: PyTree, data: PyTree = None) -> MeshPlacement:
     """Returns the devices of a training: the given mesh, the mesh of `jax.set_mesh`, or the mesh of sharded arrays.
 
-    Its axes become automatic ones: weights and batches are placed from outside, so that the loss need not know of it.
+    Its axes become automatic ones: weights and batches are placed from outside, so that the loss does not depend on it.
 
     Args:
         mesh: The mesh, or None.

@@ -7,11 +7,11 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class TrainingRecord:
-    """How far a training is: what a function among `callbacks=` is called with. One that returns True ends it.
+    """The progress of a training: the argument of a function among `callbacks=`. One that returns True ends it.
 
     Attributes:
         step: The number of steps taken.
-        epoch: The pass over the data that the last batch was of, from 0; 0 where nobody knows.
+        epoch: The pass over the data of the last batch, from 0; 0 if it is unknown.
         seconds: The time since the call of `train`.
         loss: The mean of the losses since the last record.
         metrics: The means of what else the loss returned.

@@ -37,7 +37,7 @@ def prefetched(
         step: The number of the first.
         place: The place from which a loader continues.
         placement: The placement of the batches.
-        count: How many will be taken at most, so that a loader is asked for no more; None where nobody knows.
+        count: The maximum number of batches, so that a loader is not asked for more; None if it is unknown.
     """
     if source.constant:
         yield itertools.islice(_constant(source, step, placement), count)

@@ -22,7 +22,7 @@ _LARGEST_SCALE = 2.0**15
 
 
 class LossScale(NamedTuple):
-    """By what a loss in float16 is multiplied, so that its gradient does not fall below what that holds.
+    """The factor of a loss in float16, so that its gradient does not underflow.
 
     Attributes:
         factor: A power of two. It is halved where a gradient overflows, and doubled after many that do not.
@@ -68,7 +68,7 @@ class StepState(NamedTuple):
         updates: The number of steps that changed the weights.
         bad_in_a_row: How many steps before this one gave NaN or infinity.
         halted: Whether these were too many; no step changes anything from then on.
-        scaling: By what the loss is multiplied, where it is computed in float16; None elsewhere.
+        scaling: The factor of the loss, if it is computed in float16; otherwise None.
         carried: The arrays of the model's `eqx.nn.State`.
     """
 
@@ -153,7 +153,7 @@ class Recipe(eqx.Module):
 
 
 def read_loss(out: Any) -> tuple[Any, Any, Any]:
-    """Returns the loss, the metrics and the state of what a loss function returned."""
+    """Returns the loss, the metrics and the state from the result of a loss function."""
     parts, state = (list(out) if isinstance(out, tuple) else [out]), None
     if len(parts) > 1 and isinstance(parts[-1], eqx.nn.State):
         state = parts.pop()
@@ -167,7 +167,7 @@ class _StatePlace(eqx.Module):
 
 
 def without_state(model: PyTree) -> tuple[PyTree, Any]:
-    """Returns a model with a place in place of its `eqx.nn.State`, and that state, or None.
+    """Returns a model with a placeholder instead of its `eqx.nn.State`, and that state, or None.
 
     Raises:
         ValueError: If it has several.
@@ -190,7 +190,7 @@ def with_state(model: PyTree, state: Any) -> PyTree:
 
 
 def _of_32_bits(dtype: Any) -> Any:
-    """Returns a floating-point dtype, or one of 32 bits in place of one of fewer."""
+    """Returns a floating-point dtype of at least 32 bits."""
     narrow = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32
     return jnp.dtype(jnp.float32) if narrow else jnp.dtype(dtype)
 
@@ -343,7 +343,7 @@ class CompiledStep:
         self._key = key
 
     def __call__(self, batch: PyTree, leaves: list) -> tuple[list, StepReport]:
-        """Takes a step; the memory of `leaves` is used for what it returns."""
+        """Takes a step; its results reuse the memory of `leaves`."""
         return _jitted(self._static, leaves, self._arrays, batch, self._key)
 
     def program(self, batch: PyTree, leaves: list) -> str:
@@ -357,7 +357,7 @@ class CompiledStep:
 
 @filter_jit
 def evaluated(recipe: Recipe, batch: PyTree, key: Key, weights: Weights) -> Float[Array, ""]:
-    """Returns the loss of a model that is asked and not trained: without dropout, for instance."""
+    """Returns the loss of a model in inference mode: without dropout, for instance."""
     return recipe.loss_of(eqx.nn.inference_mode(recipe.model(weights)), batch, key)[0]
 
 

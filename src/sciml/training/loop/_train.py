@@ -48,8 +48,8 @@ class Trained(eqx.Module):
             gradients do not reach to the end of the solution.
         n_steps: The number of steps taken.
         message: How it ended, in words.
-        horizon: Until when gradients through the solution of `model` say anything, where `train` was asked to look;
-            else None.
+        horizon: The time up to which gradients through the solution of `model` are meaningful, if it was requested;
+            otherwise None.
 
     Example:
         ```python
@@ -227,7 +227,7 @@ def check_compute_dtype(dtype: Any) -> Any:
 
 
 def check_length(steps: Any, epochs: Any) -> None:
-    """Checks that one of `steps` and `epochs` says how long to train.
+    """Checks that exactly one of `steps` and `epochs` sets the length of the training.
 
     Raises:
         ValueError: If none does, or both do.
@@ -467,7 +467,7 @@ def _as_array(leaf: Any) -> Any:
 
 
 def _identity(data: Any) -> Any:
-    """Returns what a checkpoint knows data by: a loader by the name of its class, since it may read large files."""
+    """Returns the identity of data in a checkpoint: of a loader its class's name, since it may read large files."""
     return type(data).__qualname__ if is_loader(data) else data
 
 
@@ -484,7 +484,7 @@ def _shape_of(x: Any) -> Any:
 
 @contextlib.contextmanager
 def _on_mesh(placement: MeshPlacement) -> Iterator[None]:
-    """Within `jax.set_mesh`, the mesh with its axes automatic; elsewhere arrays say where they are."""
+    """Within `jax.set_mesh`, the mesh with its axes automatic; otherwise the placement follows from the arrays."""
     if placement.mesh is None or jax.sharding.get_abstract_mesh().empty:
         yield
         return
@@ -493,7 +493,7 @@ def _on_mesh(placement: MeshPlacement) -> Iterator[None]:
 
 
 def _started(recipe: Recipe, model: PyTree, carried: tuple) -> tuple[Recipe, StepState]:
-    """Returns the state before the first step, and the recipe that knows where its arrays lie."""
+    """Returns the state before the first step, and the recipe with the placement of its arrays."""
     state = initial_state(recipe, model, carried)
     if recipe.placement.mesh is None:
         return recipe, state
@@ -551,7 +551,7 @@ def _result(
 
 
 def _within(horizon: HorizonOption, trained: Trained) -> Trained:
-    """Returns what was found, with whether gradients reach to the end of the solution."""
+    """Returns the result, with whether gradients reach to the end of the solution."""
     found, beyond = reach(horizon, trained.model, "train")
     if beyond:
         warn(f"`train`: {beyond}")

@@ -1,1 +1,1 @@
-"""Multiple shooting: one trajectory in pieces, each from a start of its own."""
+"""Multiple shooting: one trajectory in pieces, each with its own initial state."""

@@ -16,7 +16,7 @@ from ._windows import Windows, filled
 
 
 def mean_square(found: PyTree, wanted: PyTree, there: PyTree, scale: PyTree) -> Float[Array, ""]:
-    """Returns the mean of the squares of what was seen and not found, in units of `scale`."""
+    """Returns the mean square of the differences between observations and predictions, in units of `scale`."""
     one = jax.tree.structure(scale) != jax.tree.structure(found)
     scale = jax.tree.map(lambda y: scale, found) if one else scale
     scales = jax.tree.leaves(jax.tree.map(lambda y, s: jnp.broadcast_to(s, y.shape), found, scale))
@@ -38,7 +38,7 @@ def check_solve_options(options: dict[str, Any], where: str) -> None:
     """Checks the names of options for `sciml.solve`.
 
     Raises:
-        TypeError: If one is unknown, or is what the caller says itself.
+        TypeError: If one is unknown, or is set by the caller itself.
     """
     known = set(inspect.signature(solve).parameters) - {"model"}
     for name in options:

@@ -1,4 +1,4 @@
-"""Rollouts: short predictions from what was seen, with noise and with errors of the model's own at their starts."""
+"""Rollouts: short predictions from observed states, with noise and with the model's own errors at their starts."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ class RolloutLoss(eqx.Module):
 
     Attributes:
         scale: The size of one unit of a component.
-        noise: The deviation of what is added to the starts, in these units.
+        noise: The standard deviation of the noise added to the starts, in these units.
         pushforward: How many intervals are predicted first, through which no gradient passes.
         conditions: The third argument of the model, a row for each experiment; or None.
         options: Options for `sciml.solve`.
@@ -115,16 +115,16 @@ def rollouts(
     conditions: PyTree = None,
     **options: Any,
 ) -> RolloutProblem:
-    r"""Predictions over `length` intervals from what was seen (teacher forcing), made robust to their own errors.
+    r"""Predictions over `length` intervals from observed states (teacher forcing), made robust to their own errors.
 
     $$L = \frac{1}{n} \sum_{k, j} \Bigl(\frac{y_k(t_j) - y_j}{\sigma}\Bigr)^2, \qquad
     y_k(t_k) = y_k^{\text{seen}} + \nu \sigma \epsilon$$
 
-    with a normal $\epsilon$ that is drawn anew in every step. A model that was trained only on true states cannot
+    with a normal $\epsilon$ that is drawn again in every step. A model that was trained only on true states cannot
     correct its own errors, so long predictions drift away. Noise $\nu$ shows it nearby states, and `pushforward` shows
     it states that it reaches itself: the model first runs for this number of intervals without a gradient, and is then
-    compared with the states that follow. In distinction to `multiple_shooting` starts are what was seen, not unknowns:
-    for records of little noise, and for fields, of which there are too many unknowns.
+    compared with the states that follow. Unlike in `multiple_shooting`, starts are observations, not unknowns: for
+    records with little noise, and for fields, which would have too many unknowns.
 
     Args:
         model: The vector field, `model(t, y, args)`.

@@ -43,7 +43,7 @@ class ShootingLoss(eqx.Module):
     Attributes:
         penalty: The weight of what does not meet between windows.
         scale: The size of one unit of an observation.
-        observe: `observe(y)`: what is seen of a state.
+        observe: `observe(y)`: the observed part of a state.
         conditions: The third argument of the model, a row for each experiment; or None.
         options: Options for `sciml.solve`.
     """
@@ -69,7 +69,7 @@ class ShootingLoss(eqx.Module):
         return misfit + self.penalty.astype(misfit.dtype) * gap, {"misfit": misfit, "gap": gap}
 
     def _gap(self, starts: PyTree, ys: PyTree, windows: Windows) -> Float[Array, ""]:
-        """Returns the mean square of what is between the end of a window and the start of the next."""
+        """Returns the mean square of the gaps between the end of a window and the start of the next."""
         total: Any = 0.0
         count: Any = 0
         for x, y in zip(jax.tree.leaves(starts), jax.tree.leaves(ys), strict=True):
@@ -96,7 +96,7 @@ class ShootingProblem(NamedTuple):
     def longer(
         self, shooting: Shooting, factor: int = 2, *, penalty: RealScalarLike | None = None
     ) -> "ShootingProblem":
-        """Returns the problem with longer windows, from what was found with shorter ones.
+        """Returns the problem with longer windows, from the result with shorter ones.
 
         Args:
             shooting: The result of the training.
@@ -161,7 +161,7 @@ def multiple_shooting(
     conditions: PyTree = None,
     **options: Any,
 ) -> ShootingProblem:
-    r"""Cuts one observed trajectory into windows, each of which is solved from a state of its own.
+    r"""Splits one observed trajectory into windows, each of which is solved from its own initial state.
 
     A model that is far from right leaves a long trajectory soon, and the loss of all of it is rough and has many
     minima. Over short windows it is smooth. The states $s_k$ at which the windows start, at times $t_k$, are additional
@@ -173,7 +173,7 @@ def multiple_shooting(
     where $y_k$ is the solution from $s_k$, the first sum is over the $n$ numbers that were seen in windows, and $m$ is
     how many numbers the second one has. An observation where two windows meet belongs to both. Windows are solved side
     by side, and may be batches and be spread over devices. Longer windows, by `ShootingProblem.longer`, and larger
-    penalties bring what was found closer to one trajectory.
+    penalties bring the result closer to one trajectory.
 
     Args:
         model: The vector field, `model(t, y, args)`.
@@ -183,7 +183,7 @@ def multiple_shooting(
         length: The number of intervals between observations in a window.
         penalty: The weight $\lambda$.
         scale: The unit of observations $\sigma$: a number, or one for each component, which broadcasts against a row.
-        observe: $h$, what is seen of a state, of the structure of `ys`; by default all of it.
+        observe: $h$, the observed part of a state, with the structure of `ys`; by default all of it.
         starts: The states at the starts of windows, each leaf of shape `(windows, ...)`; by default the observations,
             on straight lines between their neighbours where they are missing.
         conditions: The `args` of the model, if they differ between experiments: a PyTree of arrays with a row for each

@@ -76,7 +76,7 @@ def joined(parts: Sequence[Windows]) -> Windows:
 
 
 def experiments(ts: Any, ys: PyTree) -> Windows:
-    """Returns records of several experiments side by side: of unequal length, at times of their own, with gaps.
+    """Returns records of several experiments side by side: of unequal length, at different times, with gaps.
 
     Each is a window from its start to its end. Shorter ones stay at their last time, where nothing is seen.
 

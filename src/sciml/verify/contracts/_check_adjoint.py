@@ -53,7 +53,7 @@ def check_adjoint(
     forward: bool = False,
     rtol: float = 1e-6,
 ) -> None:
-    """Checks that an adjoint computes derivatives as `sciml.solve` promises them; for adjoints of your own.
+    """Checks that an adjoint computes the derivatives that `sciml.solve` promises; for custom adjoints.
 
     Solutions agree with `Checkpointed`. Gradients with respect to parameters, `args`, values that the model closes
     over, the initial state and, if they are traced, the start, the end and the saved times agree with finite
@@ -71,7 +71,7 @@ def check_adjoint(
             twice as much and 1e-6, the error of finite differences there.
 
     Raises:
-        AssertionError: If the adjoint breaks a promise; the message says which, with numbers.
+        AssertionError: If the adjoint breaks a promise, which the message names with numbers.
         ValueError: If a loop is not one of these, or neither mode is to be checked.
 
     Example:

@@ -18,7 +18,7 @@ from ._contract import check, check_close, converted, counted, perturbed, stacke
 def check_model(
     model: Callable, y0: Y, *, args: Args = None, t: RealScalarLike = 0.0, rtol: float = 1e-6, seed: int = 0
 ) -> None:
-    """Checks that a model does what `sciml.solve` relies on; for models of your own.
+    """Checks that a model satisfies the requirements of `sciml.solve`; for custom models.
 
     The checks: rates have the structure, shapes and dtypes of the state, in float32 and in float64; they are finite,
     and do not depend on compilation; another state and other parameters do not trace again; members that differ in
@@ -34,7 +34,7 @@ def check_model(
         seed: Of the directions in which derivatives are taken.
 
     Raises:
-        AssertionError: If the model breaks a rule; the message says which, with numbers.
+        AssertionError: If the model breaks a rule, which the message names with numbers.
         TypeError: If it cannot be called as `model(t, y, args)`.
 
     Example:
@@ -84,7 +84,7 @@ def _check_rates(model: Any, t: Any, y: Any, args: Any, name: str) -> None:
 
 
 def _check_traced_once(model: Any, t: Any, y: Any, args: Any, name: str) -> None:
-    """Checks that parameters are arrays: a Python number that changes would trace the model anew."""
+    """Checks that parameters are arrays: a Python number that changes would trace the model again."""
     dynamic, static = eqx.partition((model, args), eqx.is_array)
     count, calls = counted(lambda t, y, both: both[0](t, y, both[1]))
 

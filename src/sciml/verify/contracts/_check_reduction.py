@@ -12,7 +12,7 @@ from jaxtyping import PyTree
 def check_reduction(
     reduction: Any, values: PyTree, *, blocks: Sequence[int] = (1, 3, 8), rtol: float = 1e-6, atol: float = 1e-12
 ) -> PyTree:
-    """Checks that a reduction does what `sweep(..., reduce=...)` relies on; for reductions of your own.
+    """Checks that a reduction satisfies the requirements of `sweep(..., reduce=...)`; for custom reductions.
 
     The result does not depend on how the members are split into blocks, up to a tolerance; members that failed, and the
     copies that fill up the last block, do not count, whatever their values are; a block in which all failed is allowed;
@@ -29,7 +29,7 @@ def check_reduction(
         The result for all members.
 
     Raises:
-        AssertionError: If the reduction breaks a rule; the message says which.
+        AssertionError: If the reduction breaks a rule, which the message names.
 
     Example:
         ```python
@@ -79,7 +79,7 @@ def check_reduction(
 
 
 def _reduced(reduction: Any, values: PyTree, good: np.ndarray, block: int) -> PyTree:
-    """Returns what a sweep over these members returns, in blocks of that size."""
+    """Returns the result of a sweep over these members, in blocks of that size."""
     n, merged, of_block = good.size, None, jax.jit(reduction.of_block)
     shapes = None
     for first in range(0, n, block):

@@ -68,7 +68,7 @@ def check_stepper(
     slack: float = 0.3,
     rtol: float = 1e-6,
 ) -> StepperReport:
-    """Checks that a method does what the loops of `sciml.solve` rely on; for steppers of your own.
+    """Checks that a method satisfies the requirements of the loops of `sciml.solve`; for custom steppers.
 
     The checks: the step returns the required structure, shapes and dtypes; errors decrease with the declared order,
     forwards and backwards in time, and between the steps if it interpolates; error control meets the tolerances;
@@ -92,7 +92,7 @@ def check_stepper(
         A `StepperReport`.
 
     Raises:
-        AssertionError: If the method breaks a promise; the message says which, with numbers.
+        AssertionError: If the method breaks a promise, which the message names with numbers.
         TypeError: If it is not a method, or runs through diffrax.
 
     Example:
@@ -143,7 +143,7 @@ def check_stepper(
 
 
 def _check_members(stepper: AbstractStepper, problem: Problem, name: str) -> None:
-    """Checks what the members say and return, before the loops meet it."""
+    """Checks the declarations and results of the members, before the loops use them."""
     check(isinstance(stepper.order, int) and stepper.order >= 1, f"`{name}.order` must be 1 or more: {stepper.order}")
     check(isinstance(stepper.evaluations, int), f"`{name}.evaluations` must be an integer: {stepper.evaluations!r}")
     check(isinstance(stepper.has_error, bool), f"`{name}.has_error` must be a boolean: {stepper.has_error!r}")
@@ -202,7 +202,7 @@ def _rows(ys: PyTree) -> Any:
 
 
 def _end(solver: Any, adjoint: Any = None) -> Callable:
-    """Returns a function of what a solution depends on; times are traced, so that it is compiled once."""
+    """Returns a function of the inputs of a solution; times are traced, so that it is compiled once."""
 
     def end(inputs: Any, t0: Any, t1: Any, dt: Any, ts: Any = None) -> Any:
         model, y0 = inputs
@@ -270,7 +270,7 @@ def _check_order(
 
 
 def _check_error_control(solver: Any, stepper: AbstractStepper, problem: Problem, name: str) -> None:
-    """Checks that errors are those asked for, as far as local errors add up, and fall with the tolerance."""
+    """Checks that errors meet the tolerances, as far as local errors add up, and decrease with them."""
 
     @jax.jit
     def run(tolerance):
@@ -300,7 +300,7 @@ def _check_error_control(solver: Any, stepper: AbstractStepper, problem: Problem
 def _check_gradients(
     solver: Any, stepper: AbstractStepper, problem: Problem, rtol: float, name: str
 ) -> tuple[Callable, PyTree, PyTree]:
-    """Checks reverse mode through fixed steps and error control, batching and forward mode; returns what was found."""
+    """Checks reverse mode through fixed steps and error control, batching and forward mode; returns the findings."""
     t0, t1 = float(problem.t0), float(problem.t1)
     inputs = _Given(problem.model, problem.y0)
     ts = t0 + (t1 - t0) * np.array([0.21, 0.64, 1.0])
@@ -369,7 +369,7 @@ def _check_hashable(solver: Any, name: str) -> None:
 
 
 def _check_traced_once(solver: Any, problem: Problem, name: str) -> None:
-    """Checks that neither another instance nor another state traces the model anew."""
+    """Checks that neither another instance nor another state traces the model again."""
     model, calls = counted(problem.model)
     counts = []
     for factor in (1.0, 1.01):

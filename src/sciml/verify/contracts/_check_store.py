@@ -21,25 +21,25 @@ def check_store(
     tree: PyTree = None,
     reopen: Callable[[AbstractStore], AbstractStore] | None = None,
 ) -> None:
-    """Checks that a store does what `simulate`, `iterate` and `sweep` rely on; for stores of your own.
+    """Checks that a store satisfies the requirements of `simulate`, `iterate` and `sweep`; for custom stores.
 
-    Blocks come back with the same bits, whatever the order in which they are put; one that is put again replaces the
-    first; `like` chooses among the arrays and refuses other shapes; what is not there is a `StoreError`; names that are
-    alike, such as "a/b", "a.b" and "A/b", are kept apart or refused; blocks that several threads put at once are all
-    there; the manifest comes back as it was, and only one of several that create one at the same time succeeds. While
-    one run holds `lock`, another one is refused. If the store is a folder and `reopen` is given, every file of a block
-    is removed, cut short and changed in turn, and the store must notice.
+    The rules: blocks are returned bitwise unchanged, in whatever order they are put; a block that is put again replaces
+    the first; `like` selects among the arrays and refuses other shapes; a missing block raises `StoreError`; similar
+    names, such as "a/b", "a.b" and "A/b", are kept apart or refused; all blocks that several threads put at once exist;
+    the manifest is returned unchanged, and only one of several that create one at the same time succeeds. While one run
+    holds `lock`, another one is refused. If the store is a folder and `reopen` is given, every file of a block is
+    removed, cut short and changed in turn, and the store must notice.
 
     Args:
         make_store: Makes a store that is empty.
         tree: The values to put, a PyTree of arrays with two leaves or more; by default real, integer, boolean and
             complex arrays of three rows, in a dictionary and a list.
-        reopen: Returns a store that stands for the same blocks as one that was written to, such as
+        reopen: Returns a store for the same blocks as one that was written to, such as
             `lambda store: NpzStore(store.path)`; None for stores that end with the process.
 
     Raises:
-        AssertionError: If the store breaks a rule; the message says which.
-        TypeError: If `make_store` is a store in place of a function that makes one.
+        AssertionError: If the store breaks a rule, which the message names.
+        TypeError: If `make_store` is a store instead of a function that creates one.
 
     Example:
         ```python

@@ -81,7 +81,7 @@ def stacked(trees: Sequence[PyTree]) -> PyTree:
 
 
 def counted(model: Callable) -> tuple[Callable, Callable[[], int]]:
-    """Returns a function that calls a model, and one that says how often it was called."""
+    """Returns a function that calls a model, and one that returns the number of calls."""
     calls = []
 
     def count(t, y, args):

@@ -1,4 +1,4 @@
-"""Measures of what a solution should keep or let pass: conserved quantities, balances, reflections."""
+"""Measures of quantities that a solution should conserve or transmit: invariants, balances, reflections."""
 
 from collections.abc import Callable
 
@@ -54,7 +54,7 @@ def conserved(
             field of mean zero.
 
     Returns:
-        The drift; zero where nothing changes, infinite if what was zero changes, NaN if a state has a NaN.
+        The drift; zero if nothing changes, infinite if a zero value changes, NaN if a state has a NaN.
 
     Example:
         ```python

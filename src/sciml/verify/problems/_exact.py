@@ -234,7 +234,7 @@ def two_compartment(
     Args:
         swallowed: The initial amount in the depot.
         injected: The initial amount in the central compartment.
-        infused: The rate of an infusion that goes on.
+        infused: The rate of a continuous infusion.
         model: The drug; the default one if None.
         t1: The end time.
         dtype: The dtype of the state; the default floating type if None.

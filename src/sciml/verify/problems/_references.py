@@ -240,7 +240,7 @@ def pollution(*, dtype: DTypeLike | None = None) -> Problem:
 
 
 class _ChemicalAkzoNobel(eqx.Module):
-    """The reactions, with the product of two concentrations in place of the sixth."""
+    """The reactions, with the product of two concentrations instead of the sixth."""
 
     def __call__(self, t: RealScalarLike, y: Float[Array, "5"], args: Args) -> Float[Array, "5"]:
         del t, args

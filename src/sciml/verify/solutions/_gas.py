@@ -289,7 +289,7 @@ def _profile(share: Array, gamma: Array, ndim: int) -> _Profile:
     """Returns the flow at shares of the shock's radius.
 
     All of it is powers of four linear functions of the velocity over the radius. The one that vanishes at the centre is
-    the parameter here, as its logarithm: it is sought where the radius is the one asked for.
+    the parameter here, as its logarithm: it is found for the requested radius.
     """
     j = ndim
     second = -(gamma - 1) / (2 * (gamma - 1) + j)

@@ -109,7 +109,7 @@ def turing_growth(
     `Brusselator(a, b)` at $(a, b/a)$ this is where $b > (1 + a \sqrt{D_u / D_v})^2$, at first at
     $k^2 = a / \sqrt{D_u D_v}$.
 
-    On a grid give the root of the negative `symbol` of the Laplacian in place of $k$: its waves grow at exactly that
+    On a grid pass the root of the negative `symbol` of the Laplacian instead of $k$: its waves grow at exactly that
     rate.
 
     Args:

@@ -66,8 +66,8 @@ def keller_segel_growth(
 
     $$\begin{pmatrix} -D_u k^2 & \chi u k^2 \\ \alpha & -D_c k^2 - \beta \end{pmatrix},$$
 
-    which are real. Long waves grow where $\chi \alpha u > D_u \beta$. On a grid give the root of the negative `symbol`
-    of the Laplacian in place of $k$: its waves grow at exactly that rate.
+    which are real. Long waves grow where $\chi \alpha u > D_u \beta$. On a grid pass the root of the negative `symbol`
+    of the Laplacian instead of $k$: its waves grow at exactly that rate.
 
     Args:
         wavenumber: $|k|$, any shape.

@@ -158,7 +158,7 @@ def layered_medium(
     angle: RealScalarLike = 0.0,
     polarization: str = "s",
 ) -> Fresnel:
-    r"""Returns what a stack of layers makes of a plane wave, with time as $e^{-i \omega t}$ and a speed of light of 1.
+    r"""Returns the response of a stack of layers to a plane wave $\propto e^{-i \omega t}$, with a speed of light of 1.
 
     By the product of the layers' matrices, with $\cos k_z d$ on the diagonal and $-i \sin(k_z d) / q$ and
     $-i q \sin k_z d$ off the diagonal, $k_z = \sqrt{\varepsilon \omega^2 - k_x^2}$, where $q$ is $k_z / \omega$ for the

@@ -192,13 +192,13 @@ _PUBLISHED = {20: CylinderTable((2.00, 2.05), None), 100: CylinderTable((1.32, 1
 
 
 def cylinder_table(reynolds: int = 100) -> CylinderTable:
-    """Returns what is published of a cylinder across a stream that is wide.
+    """Returns published values for a cylinder across a wide stream.
 
     Walls, or a box that is narrow or short, raise the drag.
 
     Args:
-        reynolds: The Reynolds number by the diameter: 20, where two steady vortices lie behind it, or 100, where they
-            are shed.
+        reynolds: The Reynolds number by the diameter: 20, with two steady vortices behind it, or 100, with vortex
+            shedding.
 
     Raises:
         ValueError: If it is another.

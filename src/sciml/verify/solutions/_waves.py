@@ -240,7 +240,7 @@ def dalembert(
     Args:
         x: Places, any shape.
         t: The time.
-        displacement: $f$, a function of places; periodic or odd as the walls ask for.
+        displacement: $f$, a function of places; periodic or odd as required by the walls.
         speed: $c$.
         impulse: $G$, an integral of the initial rate; None where that is zero.
 

@@ -1,8 +1,8 @@
 r"""Several steps for each pass over memory, on a GPU, in one dimension.
 
 One warpgroup takes a tile of `rows` cells with 64 more at either side, of which $k$ steps of radius $r$ need $k r$, and
-keeps it in shared memory: two buffers, read and written alternately. A neighbour is the whole tile, shifted; what is
-wrong at the ends of the tile moves inwards by $r$ cells a step and is not written. Global memory is read and written
+keeps it in shared memory: two buffers, read and written alternately. A neighbour is the whole tile, shifted; wrong
+values at the ends of the tile move inwards by $r$ cells a step and are not written. Global memory is read and written
 once for $k$ steps.
 
 Global arrays are as large as whole tiles, with a halo at either end, and stay so from pass to pass. Before each pass
@@ -104,7 +104,7 @@ def _bytes(update: StencilUpdate, cells: int, dtype: Any) -> int:
 
 
 class _Body:
-    """The kernel; `run` is given references to memory and a `device` that says where and how it runs."""
+    """The kernel; `run` gets references to memory and a `device` that provides its position and its operations."""
 
     def __init__(self, update: StencilUpdate, plan: Gpu1dPlan, steps: int, operands: PackedOperands):
         self.update, self.plan, self.steps, self.operands = update, plan, steps, operands

@@ -133,7 +133,7 @@ def _edges(x: Array, plan: Gpu2dPlan, sides: Sides) -> Array:
 
 
 class _Body:
-    """The kernel; `run` is given references to memory and a `device` that says where and how it runs."""
+    """The kernel; `run` gets references to memory and a `device` that provides its position and its operations."""
 
     def __init__(self, update: StencilUpdate, plan: Gpu2dPlan, operands: PackedOperands):
         self.update, self.plan, self.operands = update, plan, operands

@@ -6,8 +6,8 @@ the state before a step is there, plane $z - r$ of the state after it is compute
 a distance of $r$ planes, and a plane that the last of them makes goes to memory. Global memory is read and written
 once for $k$ steps.
 
-A tile of a plane is one piece of memory, so a read to the side is the whole tile, shifted; what is wrong at its edges
-moves inwards by $r$ cells a step and is not written. A field that is read along the first axis only straight above and
+A tile of a plane is one piece of memory, so a read to the side is the whole tile, shifted; wrong values at its edges
+move inwards by $r$ cells a step and are not written. A field that is read along the first axis only straight above and
 below keeps those planes in registers, and in shared memory the planes that are read sideways; any other field keeps
 $2r + 1$ planes in shared memory.
 
@@ -216,7 +216,7 @@ def _registers(update: StencilUpdate, storage: tuple[PlaneStorage, ...], rows: i
 
 
 class _Body:
-    """The kernel; `run` is given references to memory and a `device` that says where and how it runs."""
+    """The kernel; `run` gets references to memory and a `device` that provides its position and its operations."""
 
     def __init__(
         self,

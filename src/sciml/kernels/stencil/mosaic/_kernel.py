@@ -1,4 +1,4 @@
-"""`AbstractMosaicKernel`: what the kernels in Pallas have in common, a launch for each pass over memory."""
+"""`AbstractMosaicKernel`: the common part of the Pallas kernels, a launch for each pass over memory."""
 
 import abc
 from collections.abc import Callable
@@ -69,7 +69,7 @@ class AbstractMosaicKernel(AbstractStencilKernel):
         return self.tiles(case, steps, sizes)
 
     def _supported(self, update: StencilUpdate, params: PyTree, shape: tuple[int, ...], dtype: Any) -> StencilCase:
-        """The case, if the kernel supports it: what every kernel asks of an update before it cuts fields into tiles."""
+        """The case, if the kernel supports it: the requirements of every kernel on an update, before any tiling."""
         ndim, ndims, dtypes = len(shape), self.ndims, self.dtypes
         if ndim not in ndims:
             raise NotForKernelsError(f"fields have {ndim} axes, but the kernel supports {' or '.join(map(str, ndims))}")

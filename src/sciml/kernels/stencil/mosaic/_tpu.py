@@ -8,7 +8,7 @@ dimensions the rows are planes, of which a halo may have fewer than 8.
 
 Rotations make all axes periodic. If the field does not fill whole tiles, or has walls, XLA first puts it into an array
 that does: the field first, its upper ghost cells behind it, its lower ones at the very end, where rotations find them.
-Ghost cells of walls are made anew before every step, where a mask says.
+Ghost cells of walls are computed again before every step, according to a mask.
 """
 
 import abc

@@ -229,11 +229,11 @@ class Backsolve(AbstractContinuousAdjoint):
 
     $$\frac{d}{dt} \big(y, \lambda, \mu\big) = \big(f, -f_y^T \lambda, -f_p^T \lambda\big)$$
 
-    from the end to the start. Nothing is recorded: memory does not grow with the number of steps. The
-    price is that the state is integrated against the direction in which it is stable. A stiff or
-    strongly damped system forgets its past, and backwards that is blow-up: the gradient is then NaN, as it is
-    wherever the state on its backward pass has lost half of the digits that the tolerances ask for. At
-    saved times it is set to the saved state. `Gauss` has none of these difficulties.
+    from the end to the start. Nothing is recorded: memory does not grow with the number of steps. The price is that the
+    state is integrated against the direction in which it is stable. A stiff or strongly damped system forgets its past,
+    which means blow-up in backward time. The gradient is then NaN, as it is whenever the state on its backward pass has
+    lost half of the digits of the tolerances. At saved times it is set to the saved state. `Gauss` has none of these
+    difficulties.
 
     The gradient is the gradient of the differential equation, accurate to the tolerances, and not of the numbers that
     `solve` returned. All that is integrated counts in the control of the error: with many parameters these determine
@@ -281,11 +281,10 @@ class Interpolating(AbstractContinuousAdjoint):
 
     $$\frac{d}{dt} \big(\lambda, \mu\big) = \big(-f_y^T \lambda, -f_p^T \lambda\big)$$
 
-    is integrated from the end to the start, where $y(t)$ stands in $f_y$ and $f_p$ as the method
-    interpolates it between the steps it took forwards. So a stiff system, which `Backsolve` cannot
-    follow, is stable on its backward pass. The error of every parameter's gradient is controlled, which
-    costs steps, and an implicit method factorises matrices of the size of state plus parameters: with
-    more than a few parameters take `Gauss`.
+    is integrated from the end to the start, where $y(t)$ in $f_y$ and $f_p$ is the method's interpolation between its
+    forward steps. So a stiff system, which `Backsolve` cannot follow, is stable on its backward pass. The error of
+    every parameter's gradient is controlled, which costs steps, and an implicit method factorises matrices of the size
+    of state plus parameters: with more than a few parameters take `Gauss`.
 
     The backward pass begins by integrating the solve once more and recording its steps in a table; a solve of more
     steps than the table has rows is recorded segment by segment, at the cost of about one more solve. The gradient is

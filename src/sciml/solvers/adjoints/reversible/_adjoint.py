@@ -195,18 +195,18 @@ class Reversible(AbstractAdjoint):
     $$y_{n+1} = \lambda y_n + (1 - \lambda) z_n + \Psi_h(t_n, z_n), \qquad
       z_{n+1} = z_n - \Psi_{-h}(t_{n+1}, y_{n+1}).$$
 
-    The backward pass undoes the steps from the end state and recomputes every state, so that none
-    is recorded. A step costs two of the base method, forwards and backwards. The gradient is
-    exact for what was computed, as far as rounding lets the states be recomputed.
+    The backward pass undoes the steps from the end state and recomputes every state, so that none is recorded. A step
+    costs two of the base method, forwards and backwards. The gradient is exact for the computed solution, as far as
+    rounding lets the states be recomputed.
 
     **Where it loses accuracy.** With $N$ steps the backward pass multiplies rounding errors by $\lambda^{-N}$, and by
-    $e^{\mu T}$ where the solution forgets its past at a rate $\mu$: what was damped away cannot be recomputed.
-    Forwards, the difference between the copies grows by $\lambda^N e^{\mu T}$. So it suits many steps over few time
-    constants, waves and oscillations, and not stiff or strongly damped systems. `sciml.solvers.reversal_error` measures
-    the loss. A gradient warns during tracing if $\lambda^{-N}$ is too large by itself. It is NaN if the recomputed
-    initial state differs from the known one by more than the cube root of the dtype's precision (6e-6 of the largest
-    value of its leaf in float64, 5e-3 in float32): `reversal_error` says what it was. Below that bound a gradient may
-    be wrong by some tens of times this error where the solution is sensitive.
+    $e^{\mu T}$ if the solution forgets its past at a rate $\mu$: damped components cannot be recomputed. Forwards, the
+    difference between the copies grows by $\lambda^N e^{\mu T}$. So it suits many steps over few time constants, waves
+    and oscillations, and not stiff or strongly damped systems. `sciml.solvers.reversal_error` measures the loss. A
+    gradient warns during tracing if $\lambda^{-N}$ is too large by itself. It is NaN if the recomputed initial state
+    differs from the known one by more than the cube root of the dtype's precision (6e-6 of the largest value of its
+    leaf in float64, 5e-3 in float32): `reversal_error` returns it. Below that bound a gradient may be wrong by some
+    tens of times this error where the solution is sensitive.
 
     A symmetric method, `sciml.solvers.VelocityVerlet` or `Yoshida`, is its own reverse: one copy of the state, and
     only rounding limits its accuracy.
@@ -270,7 +270,7 @@ class Reversible(AbstractAdjoint):
 
 
 class Retraced(AbstractAdjoint):
-    """Runs a reversible solve to its end and back, and returns by how much it misses the start in place of the end."""
+    """Runs a reversible solve to its end and back, and returns its distance from the start afterwards."""
 
     changes_method: ClassVar[bool] = True
     coupling: float = eqx.field(static=True)

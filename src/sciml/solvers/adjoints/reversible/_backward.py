@@ -10,8 +10,8 @@ with the stages $k$ of $\Psi_h(t_n, z_n)$. The backward pass recomputes the pair
 contribution of $\bar s$ to its cotangent and to the cotangents of parameters and times. So a saved time costs an
 evaluation of the method and its derivative, and memory for nothing but the saved state itself.
 
-Each member has a number of steps of its own. With saved times it starts back from the last of them that it reached:
-later states, including a failure, are not outputs.
+Each member has a separate number of steps. With saved times it starts back from the last of them that it reached: later
+states, including a failure, are not outputs.
 """
 
 from collections.abc import Callable

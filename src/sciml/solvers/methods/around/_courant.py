@@ -95,7 +95,7 @@ class FollowingWaves(AbstractWrappedStepper):
         return jnp.minimum(longest, self.base.coordinates.starting_step(field, start))
 
     def step(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
-        """Advances `y` from `t` to `t + h`, or says that the state at its end may not be."""
+        """Advances `y` from `t` to `t + h`, or reports that the state at its end is not admissible."""
         step = self.base.step(field, t, h, y, memory[0])
         rate = field["rate"](t + h, step.y1)
         finite = jnp.ones((), bool)

@@ -23,7 +23,7 @@ from ._wrapped import AbstractWrappedStepper
 
 
 class HistoryMemory(NamedTuple):
-    """The memory of a method with `history` of which a part can be made anew.
+    """The memory of a method with `history`, of which a part can be computed again.
 
     Attributes:
         past: The part of the memory in the state.
@@ -36,12 +36,12 @@ class HistoryMemory(NamedTuple):
 
 
 def past_of(memory: PyTree) -> PyTree:
-    """Returns what is part of the state."""
+    """Returns the part in the state."""
     return memory.past if isinstance(memory, HistoryMemory) else memory
 
 
 def reused_of(memory: PyTree) -> PyTree:
-    """Returns what is not, or None."""
+    """Returns the other part, or None."""
     return memory.reused if isinstance(memory, HistoryMemory) else None
 
 
@@ -51,14 +51,14 @@ def joined(past: PyTree, reused: PyTree) -> PyTree:
 
 
 class History(NamedTuple):
-    """A state, and what the method remembers of the steps before."""
+    """A state, and the method's memory of the steps before."""
 
     y: Y
     past: PyTree
 
 
 class HistoryField(AbstractField):
-    """A closed vector field, which also takes a `History`: what is remembered does not change between steps."""
+    """A closed vector field, which also accepts a `History`: the memory does not change between steps."""
 
     def __init__(self, field: AbstractField):
         self.field = field
@@ -100,7 +100,7 @@ class WithHistory(AbstractWrappedStepper):
         return super().hooks._replace(step_for_vjp=self.step_for_vjp)
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
-        """Returns the model as what the steps need of it, with its operands."""
+        """Returns the functions of the model that the steps need, with their operands."""
         field, operands = self.base.coordinates.close(model, t, y, args, h)
         if isinstance(field, SplitField):
             raise TypeError(
@@ -110,10 +110,10 @@ class WithHistory(AbstractWrappedStepper):
         return HistoryField(field), operands
 
     def prepare(self, field: BoundField, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
-        """Returns the state with what the method remembers before its first step.
+        """Returns the state with the method's memory before its first step.
 
         Raises:
-            TypeError: If what it remembers is not floating-point.
+            TypeError: If its memory is not floating-point.
         """
         y, found = self.base.coordinates.prepare(field, t, y)
         past = jax.tree.map(jnp.asarray, past_of(self.base.init(field, t, y)))
@@ -132,7 +132,7 @@ class WithHistory(AbstractWrappedStepper):
         return self.base.coordinates.rate(field, t, y)
 
     def init(self, field: BoundField, t: RealScalarLike, y: Y) -> PyTree:
-        """Returns what the method reuses, if anything: what it remembers is part of the state."""
+        """Returns the values that the method reuses, if any: its memory is part of the state."""
         return reused_of(self.base.init(field, t, y.y))
 
     def finish(self, field: BoundField, y: Y) -> Y:

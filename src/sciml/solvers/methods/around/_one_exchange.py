@@ -83,7 +83,7 @@ class OneExchange(AbstractWrappedStepper, AbstractStructuredStepper):
 
 
 def with_one_exchange(model: Any, stepper: AbstractStepper | None, name: str) -> AbstractStepper | None:
-    """Returns the method with one exchange for each step, where a conservation law asks for it.
+    """Returns the method with one exchange for each step, if a conservation law requests it.
 
     Args:
         model: The model.

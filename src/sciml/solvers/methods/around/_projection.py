@@ -1,8 +1,8 @@
-r"""Steps that keep what the equation conserves.
+r"""Steps that preserve conserved quantities.
 
-A step that ends at $y$ is moved, at right angles to the surfaces on which the invariants $g$ are constant, to where
-they are what they were at its start $y_0$: Newton's method for $g(y + G^T \lambda) = g(y_0)$ with $G = g'(y)$. The
-change is of the size of the local error, so the method keeps its order, and its steps are differentiated with it.
+A step that ends at $y$ is projected, at right angles to the surfaces of constant invariants $g$, to the point with the
+invariants of its start $y_0$: Newton's method for $g(y + G^T \lambda) = g(y_0)$ with $G = g'(y)$. The change is of the
+size of the local error, so the method keeps its order, and its steps are differentiated with it.
 
 Source:
     E. Hairer, C. Lubich, G. Wanner, Geometric Numerical Integration, section IV.4.
@@ -30,7 +30,7 @@ _MOST_NUMBERS = 8
 
 
 class Projected(AbstractWrappedStepper):
-    """A method whose steps end where invariants are what they were.
+    """A method whose steps preserve the invariants.
 
     Attributes:
         base: The method.
@@ -68,7 +68,7 @@ class Projected(AbstractWrappedStepper):
 def _at_least(error: Y | None, y: Y, moved: Y) -> Y | None:
     """Returns the error of a step, of each element at least the distance by which the projection moved it.
 
-    An element at rest has no error of its own, and `positive` would refuse the rounding of the projection.
+    An element at rest has no error, and `positive` would refuse the rounding of the projection.
     """
     if error is None:
         return None
@@ -76,7 +76,7 @@ def _at_least(error: Y | None, y: Y, moved: Y) -> Y | None:
 
 
 def project(invariants: Callable[[Y], PyTree], y0: Y, y: Y) -> Y:
-    """Returns the state near `y` at which invariants are what they are at `y0`."""
+    """Returns the state near `y` with the invariants of `y0`."""
 
     def values(x: Array) -> Array:
         leaves = jax.tree.leaves(invariants(unflattened(x, y)))

@@ -38,7 +38,7 @@ class Mode(NamedTuple):
 
     Attributes:
         stiff: One where it is the implicit one, else zero.
-        count: How many steps in a row have said that it should be the other.
+        count: The number of steps in a row that indicated the other method.
     """
 
     stiff: Real[Array, ""]

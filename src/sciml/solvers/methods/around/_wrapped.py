@@ -1,4 +1,4 @@
-"""A one-step method around another, which is like that one in all that it does not say itself."""
+"""A one-step method around another, which forwards everything that it does not define itself."""
 
 import dataclasses
 from typing import Any
@@ -75,6 +75,6 @@ class AbstractWrappedStepper(AbstractStepper):
 
 
 def judged(stepper: AbstractStepper, criterion: Criterion) -> AbstractStepper:
-    """Returns a method for one step under error control, of which it may know by what its error will be judged."""
+    """Returns a method for one step under error control, which may use the criterion of its error."""
     own = stepper.hooks.judged
     return stepper if own is None else own(criterion)

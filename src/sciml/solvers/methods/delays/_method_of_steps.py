@@ -122,7 +122,7 @@ class DelayedFrom(eqx.Module):
     t0: Array
 
     def __call__(self, t: RealScalarLike, y: Y, args: Args) -> Y:
-        """Returns the rate where all past states lie before the start."""
+        """Returns the rate if all past states are before the start."""
         return self.model.rate(t, y, tuple(self.model.before(t - d, args) for d in self.delays(self.t0)), args)
 
     def delays(self, like: Array) -> list[Array]:
@@ -189,7 +189,7 @@ class BoundDelayField:
         return self._functions["jumps"]()
 
     def before_all(self, t: RealScalarLike, y: Y) -> Y:
-        """Returns the rate of a state at the start, where all past states lie before that."""
+        """Returns the rate of a state at the start, if all past states are before it."""
         delayed = tuple(self._functions["history"](t - delay) for delay in self.delays)
         return self._functions["field"](t, delayed, y)
 
@@ -248,7 +248,7 @@ class MethodOfSteps(AbstractWrappedStepper):
 
     @property
     def limits(self) -> Limits:
-        """By the shortest delay, and jumps that come back; with delays the eigenvalues of a state say nothing."""
+        """By the shortest delay, and jumps that come back; with delays eigenvalues do not determine stability."""
         base = super().limits
         return base._replace(stability=lambda: None, by_waves=base.are_by_waves, longest=self.longest)
 
@@ -386,7 +386,7 @@ class MethodOfSteps(AbstractWrappedStepper):
 
         If the initial state does not continue the history, the rate jumps at $t_0 + \tau$, from $f_-$ to $f_+$. If that
         time is later by $d\tau$ than the end of the step, the state after it changes by $(f_- - f_+) \, d\tau$. Its
-        value stays what it is. The same applies after an event has changed the state.
+        value does not change. The same applies after an event has changed the state.
         """
         gap = (_all_jumps(field, jumps)[:, None] + field.delays[None] - end).reshape(-1)
         fixed = jax.lax.stop_gradient(gap)

@@ -11,7 +11,7 @@ from ._runge_kutta import StepsAlone
 
 
 class AbstractExplicitSolver(diffrax.AbstractERK):
-    """An explicit Runge-Kutta method without an interpolation of its own: steps end at saved times.
+    """An explicit Runge-Kutta method without dense output: steps end at saved times.
 
     In `diffrax.diffeqsolve` the solution between steps is interpolated linearly.
 

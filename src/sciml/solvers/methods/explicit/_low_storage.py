@@ -81,7 +81,7 @@ class LowStorage(AbstractStepper):
         return Limits(stability=self.stability)
 
     def stability(self) -> Stability:
-        """For which steps times eigenvalues it is stable."""
+        """The products of step and eigenvalue for which it is stable."""
         powers = [[1.0], [0.0]]  # the state and what is carried beside it, as polynomials in h times an eigenvalue
         for a, b in _SHARES[self.order]:
             y, d = powers

@@ -123,9 +123,9 @@ class RKC2(AbstractStructuredSolver):
     r"""The Runge-Kutta-Chebyshev method of order two, explicit and stable for diffusion.
 
     A step of $s$ evaluations is stable up to $h \rho \approx 0.65 s^2$, where $\rho$ is the spectral radius of the
-    derivative $\partial f / \partial y$, whose eigenvalues should lie near the negative real axis. A diffusion takes
-    the square root of the evaluations that a Runge-Kutta method takes, without a linear system. It is not for
-    stiff chemistry, nor for waves. `Stats.evaluations` is -1, since the number of stages differs from step to step.
+    derivative $\partial f / \partial y$, whose eigenvalues should be near the negative real axis. A diffusion takes the
+    square root of the evaluations that a Runge-Kutta method takes, without a linear system. It is not for stiff
+    chemistry, nor for waves. `Stats.evaluations` is -1, since the number of stages differs from step to step.
 
     The number of stages follows from the step and the spectral radius at its start. This is, in this
     order: `spectral_radius`; the method `spectral_radius(t, y, args)` of the model; an estimate of thirty
@@ -178,7 +178,7 @@ class RKL2(AbstractStructuredSolver):
     r"""The Runge-Kutta-Legendre method of order two, explicit and stable for diffusion.
 
     A step of $s$ evaluations is stable up to $h \rho \approx s^2 / 2$, a little less than for `RKC2`; modes of all
-    lengths are damped, and a monotone profile stays monotone. All that is said of `RKC2` holds.
+    lengths are damped, and a monotone profile stays monotone. Everything in the documentation of `RKC2` applies.
 
     Attributes:
         spectral_radius: A number, a function `(t, y, args)`, or None.

@@ -68,7 +68,7 @@ class Rock(AbstractStabilised):
     and the error estimate is $h \sum_i e_i K_i$, where the last $K_i$ is the slope at the end.
 
     Attributes:
-        radius: The spectral radius: a number, `radius(t, y, args)`, or None for what the model says, or an estimate.
+        radius: The spectral radius: a number, `radius(t, y, args)`, or None for the model's value, or an estimate.
         most: The largest number of stages.
         order: The order of the method, two or four.
     """
@@ -165,8 +165,8 @@ class ROCK(AbstractStructuredSolver):
 
     A step of $s$ evaluations is stable up to $h \rho \approx 0.81 s^2$ with `order=2`, a quarter farther than for
     `RKC2`, and damps all rough modes by a twentieth at least. With `order=4` it is stable up to
-    $h \rho \approx 0.35 s^2$: for smooth diffusion at tolerances below 1e-4 or so, where the order pays for more
-    evaluations. All that is said of `RKC2` holds.
+    $h \rho \approx 0.35 s^2$: for smooth diffusion at tolerances below about 1e-4, where the order justifies more
+    evaluations. Everything in the documentation of `RKC2` applies.
 
     Args:
         order: 2 or 4.

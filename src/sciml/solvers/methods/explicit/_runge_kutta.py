@@ -21,7 +21,7 @@ from .._stepper import AbstractStepper, BoundField, Step
 
 
 class StepsAlone(diffrax.AbstractLocalInterpolation):
-    """The solution of a method that knows nothing between the ends of its steps: a line, for `diffrax.diffeqsolve`.
+    """The dense output of a method without interpolation: a line, for `diffrax.diffeqsolve`.
 
     Attributes:
         t0: The start of the step.
@@ -90,7 +90,7 @@ class RungeKutta(AbstractStepper):
         return len(self.weights) - self.last_is_first
 
     def stability(self) -> Stability:
-        """For which steps times eigenvalues it is stable, from $R(z) = 1 + z b^T (1 - z A)^{-1} 1$."""
+        """The products of step and eigenvalue for which it is stable, from $R(z) = 1 + z b^T (1 - z A)^{-1} 1$."""
         stages = len(self.weights)
         matrix = np.array([(*row, *(0.0,) * (stages - len(row))) for row in self.rows])
         coefficients, vector = [1.0], np.ones(stages)
@@ -159,7 +159,7 @@ class RungeKutta(AbstractStepper):
         return [jax.tree.map(lambda k, i=i: k[i], rows) for i in range(count)], at
 
     def increment(self, h: RealScalarLike, dense: Any) -> Y:
-        """Returns what a step of length `h` with these stages adds to the state, free of the state's rounding."""
+        """Returns the increment of the state for a step of length `h` with these stages, free of its rounding."""
         return _weighted_sum(None, h, self.weights, dense)
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:

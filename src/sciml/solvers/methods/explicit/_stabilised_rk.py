@@ -1,4 +1,4 @@
-"""Stabilised explicit steps: as many stages as the stiffness of a diffusion asks for."""
+"""Stabilised explicit steps: the number of stages follows the stiffness of a diffusion."""
 
 import abc
 import math
@@ -65,7 +65,7 @@ class AbstractStabilised(AbstractStructuredStepper):
     largest number of iterations, of which the last ones do nothing.
 
     Attributes:
-        radius: The spectral radius: a number, `radius(t, y, args)`, or None for what the model says, or an estimate.
+        radius: The spectral radius: a number, `radius(t, y, args)`, or None for the model's value, or an estimate.
     """
 
     traits: ClassVar[Traits] = Traits(fsal=True, dense=True)
@@ -124,7 +124,7 @@ class AbstractStabilised(AbstractStructuredStepper):
         return Hooks(step_for_vjp=self.step_for_vjp)
 
     def spectrum(self, model: Callable, t: Array, y: Y, args: Args) -> Array:
-        """Returns the end of the spectrum, as the solver or the model says it."""
+        """Returns the end of the spectrum, from the solver or the model."""
         if self.radius is None and not hasattr(model, "spectral_radius"):
             return spectrum_of(model, t, y, args)
         return -jnp.ravel(self._radius(model, args, t, y))
@@ -207,7 +207,7 @@ class Stabilised(AbstractStabilised):
 
     Attributes:
         family: The coefficients.
-        radius: The spectral radius: a number, `radius(t, y, args)`, or None for what the model says, or an estimate.
+        radius: The spectral radius: a number, `radius(t, y, args)`, or None for the model's value, or an estimate.
         most: The largest number of stages.
     """
 
@@ -264,7 +264,7 @@ class Stabilised(AbstractStabilised):
 
 
 def check_radius(radius: Any, name: str) -> None:
-    """Checks what a solver is given as the spectral radius.
+    """Checks the spectral radius given to a solver.
 
     Raises:
         ValueError: If it is not a nonnegative number, a function or None.

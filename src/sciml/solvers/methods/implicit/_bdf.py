@@ -53,10 +53,10 @@ from ._rosenbrock import Rosenbrock
 # Newton's iteration with the factors of an earlier step, as long as it converges with them.
 #
 # The matrix $M - s J$ changes with the scale $s$, a step times a coefficient, and with the Jacobian. Factors of another
-# scale $s'$ are near enough where $s / s'$ is near one; what they make of a right-hand side is then too large or too
-# small by about $(1 + s / s') / 2$, by which it is divided. If the iteration does not converge with old factors, it
-# starts again with new ones. Of many members side by side each branch is computed for all, so that new factors cost
-# what they cost in every step.
+# scale $s'$ are near enough if $s / s'$ is near one; their solution of a right-hand side is then too large or too small
+# by about $(1 + s / s') / 2$, by which it is divided. If the iteration does not converge with old factors, it starts
+# again with new ones. For many members side by side each branch is computed for all, so new factors cost the same in
+# every step.
 #
 # Source: P. N. Brown, G. D. Byrne, A. C. Hindmarsh, VODE: A Variable-Coefficient ODE Solver, SIAM J. Sci. Stat. Comput.
 # 10:5 (1989).
@@ -372,8 +372,8 @@ def _as_order(order: Any) -> int:
 class BDF(AbstractStepper):
     r"""Backward differentiation formulas of orders 1 to 5 with variable steps, for stiff $M \dot y = f(t, y)$.
 
-    With the backward differences $\nabla^j y_n$ of the last states and $y^* = \sum_{j=0}^{k} \nabla^j y_n$, to which
-    their polynomial goes on, the step of order $k$ solves
+    With the backward differences $\nabla^j y_n$ of the last states and $y^* = \sum_{j=0}^{k} \nabla^j y_n$, the
+    extrapolation of their polynomial, the step of order $k$ solves
 
     $$M \Big( (1 - \kappa_k) \gamma_k\, (y_{n+1} - y^*) + \sum_{j=1}^{k} \gamma_j \nabla^j y_n \Big)
         = h f(t_{n+1}, y_{n+1}), \qquad \gamma_j = \sum_{i=1}^{j} \frac1i ,$$
@@ -398,10 +398,10 @@ class BDF(AbstractStepper):
         max_order: The highest order, from 1 to 5; 2 for what oscillates with little damping.
         mass: The constant matrix $M$, of shape `(n, n)`, as of `Rodas5P`, or None for the identity. If it is singular,
             the system must have index one, and `y0` is a guess of the variables that its algebraic equations determine.
-        linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, relative to
-            whose right-hand sides they are solved; None for what the structure of the Jacobian asks for.
+        linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, with tolerances
+            relative to their right-hand sides; None to choose by the structure of the Jacobian.
         preconditioner: A preconditioner for the iteration, such as `BlockJacobi()` or `ILU0()`.
-        criterion: By what the error of a step is judged while it is taken; the loops set it.
+        criterion: The norm of the error of a step while it is taken; the loops set it.
 
     Raises:
         ValueError: If `max_order` is not from 1 to 5, or `mass` does not fit the state.
@@ -466,7 +466,7 @@ class BDF(AbstractStepper):
         return choice_of(self.linear_solver, self.preconditioner, "BDF", relative=True)
 
     def for_fixed_steps(self) -> AbstractStepper:
-        """Returns the method with a start of its own, which has no use for short steps of a low order."""
+        """Returns the method with its own start, which does not need short steps of a low order."""
         return Started(self)
 
     def judged(self, criterion: Criterion) -> "BDF":
@@ -474,7 +474,7 @@ class BDF(AbstractStepper):
         return dataclasses.replace(self, criterion=criterion)
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
-        """Returns the model as a field that knows the structure of its Jacobian, with its operands.
+        """Returns the model as a field with the structure of its Jacobian, with its operands.
 
         Raises:
             ValueError: If the mass matrix does not fit the state.

@@ -1,4 +1,4 @@
-"""Implicit Runge-Kutta methods whose stages lie on a polynomial: all stages of a step are solved for at once."""
+"""Implicit Runge-Kutta methods whose stages are collocation points of a polynomial and are solved together."""
 
 import functools
 from collections.abc import Callable
@@ -106,7 +106,7 @@ class AbstractCollocation(AbstractStepper):
         return LinearChoice()
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
-        """Returns the model as a field that knows the structures of its systems, with its operands."""
+        """Returns the model as a field with the structures of its systems, with its operands."""
         field, operands = super().coordinates.close(model, t, y, args, h)
         if self.linear.solver is None and sum(x.size for x in jax.tree.leaves(y)) <= choices().linear.small_at_most:
             return field, operands
@@ -186,7 +186,7 @@ class AbstractCollocation(AbstractStepper):
         return by_rounding(x, MOST_NEWTON)
 
     def finished(self, made: "Made") -> Step:
-        """Returns the step from what was solved for."""
+        """Returns the step from the solution."""
         return Step(unflattened(made.y1, made.y), solvable=made.solvable)
 
 

@@ -199,8 +199,8 @@ class ESDIRK(AbstractStepper):
     $$M z_i = h f\Big(t + c_i h,\; y + \sum_{j<i} a_{ij} z_j + \gamma z_i\Big), \qquad M z_1 = h f(t, y), \qquad
       y_1 = y + \sum_i b_i z_i,$$
 
-    of diffrax's `Kvaerno3`, `Kvaerno4`, `Kvaerno5`, `KenCarp3`, `KenCarp4`, `KenCarp5`, or of a tableau of one's own in
-    a `diffrax.AbstractESDIRK`. All of these are L-stable and stiffly accurate, with an error estimate that is bounded
+    of diffrax's `Kvaerno3`, `Kvaerno4`, `Kvaerno5`, `KenCarp3`, `KenCarp4`, `KenCarp5`, or of a custom tableau in a
+    `diffrax.AbstractESDIRK`. All of these are L-stable and stiffly accurate, with an error estimate that is bounded
     where equations are very stiff. `sciml.solve(solver=diffrax.Kvaerno5())` is the same; this class adds a mass matrix
     and iterations for linear systems. Of a pair for two parts of an equation, as KenCarp's are, it takes the implicit
     one for all of it; `ARK` and `ARK(order=4)` are the pairs, for stiff parts that are linear.
@@ -218,8 +218,8 @@ class ESDIRK(AbstractStepper):
         mass: The constant matrix $M$, of shape `(n, n)` for a state of `n` elements (a PyTree in the order of its
             leaves), or None for the identity. It may be singular where the algebraic equations determine the algebraic
             variables (index one); these are then made consistent at the start.
-        linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, relative to
-            whose right-hand sides they are solved; None for what the structure of the Jacobian asks for.
+        linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, with tolerances
+            relative to their right-hand sides; None to choose by the structure of the Jacobian.
         preconditioner: A preconditioner for the iteration, such as `BlockJacobi()` or `ILU0()`.
         tolerances: The relative and the absolute one of the steps, where they are known; the loops set them.
 
@@ -276,7 +276,7 @@ class ESDIRK(AbstractStepper):
 
     @property
     def hooks(self) -> Hooks:
-        """Tolerances say where its iterations end."""
+        """Tolerances determine when its iterations end."""
         return Hooks(with_tolerances=self.with_tolerances)
 
     @property
@@ -294,11 +294,11 @@ class ESDIRK(AbstractStepper):
         return rate_with_mass(field, t, y, self._mass_of(y))
 
     def with_tolerances(self, tolerances: tuple[float, float] | None) -> "ESDIRK":
-        """Returns the method for steps of known tolerances, which say where its iterations end."""
+        """Returns the method for steps of known tolerances, which determine when its iterations end."""
         return dataclasses.replace(self, tolerances=tolerances)
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
-        """Returns the model as a field that knows the structure of its Jacobian, with its operands.
+        """Returns the model as a field with the structure of its Jacobian, with its operands.
 
         Raises:
             ValueError: If the mass matrix does not fit the state.

@@ -52,15 +52,15 @@ class GaussLegendre(AbstractCollocation):
     | 6 | three stages | steps end at saved times: choose these at multiples of `dt` |
 
     Symplectic for every Hamiltonian $H(q, p)$, separable or not, symmetric, and stable for all eigenvalues with a
-    negative real part. They conserve what is quadratic, as an angular momentum or the norm of a wave function, and the
-    energy swings without drift. For fixed steps, since these make them symplectic; steps that follow an error take
-    `Rodas5P`. Each step solves its equation by Newton's iteration, to rounding; where that does not converge the
-    status is `nonfinite`, and a shorter `dt` helps. They damp nothing, so what is stiff rings on.
+    negative real part. They conserve quadratic invariants, such as an angular momentum or the norm of a wave function,
+    and the energy oscillates without drift. For fixed steps, since these make them symplectic; steps that follow an
+    error take `Rodas5P`. Each step solves its equation by Newton's iteration, to rounding; where that does not converge
+    the status is `nonfinite`, and a shorter `dt` helps. They damp nothing, so stiff components keep oscillating.
 
     Attributes:
         order: 2, 4 or 6.
-        linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, relative to
-            whose right-hand sides they are solved; None for what the structure of the Jacobian asks for.
+        linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, with tolerances
+            relative to their right-hand sides; None to choose by the structure of the Jacobian.
         preconditioner: A preconditioner for the iteration, such as `BlockJacobi()` or `ILU0()`.
 
     Raises:

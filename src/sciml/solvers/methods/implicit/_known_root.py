@@ -44,7 +44,7 @@ def known_root(
     """Returns `z` with all derivatives of the root of `residual`, which is evaluated only for these.
 
     Args:
-        residual: A function that may close over what is differentiated.
+        residual: A function that may close over differentiated values.
         z: The root, as it was found.
         divide: `divide(factors, b)`, the solution of the linearised system or about that.
         divide_transposed: The same of the transposed system.

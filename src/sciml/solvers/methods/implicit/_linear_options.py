@@ -1,4 +1,4 @@
-"""How a method is told to solve its linear systems: `linear_solver` and `preconditioner`."""
+"""The options of a method for its linear systems: `linear_solver` and `preconditioner`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -68,7 +68,7 @@ def preconditioner_field() -> Any:
 def choice_of(
     solver: Any, preconditioner: AbstractPreconditioner | None, name: str, relative: bool = False
 ) -> LinearChoice:
-    """Returns what a method was told.
+    """Returns the given options.
 
     Args:
         solver: One of lineax's iterations, or None.
@@ -121,7 +121,7 @@ def check_systems(name: str, y: Y, mass: Mass | None) -> int:
 def structure_of_systems(
     field: Callable, t: RealScalarLike, y: Y, mass: Mass | None, choice: LinearChoice
 ) -> AbstractStructure:
-    """Returns the structure of the systems of one matrix for a field, which may know it already.
+    """Returns the structure of the systems of one matrix for a field, which may have it already.
 
     Args:
         field: The field, bound to its operands.
@@ -138,7 +138,7 @@ def structure_of_systems(
 
 
 def unknowns_of(y: Y, times: int = 1) -> Unknowns:
-    """Returns what the numbers of a state as one vector are in it.
+    """Returns the meaning of the numbers of a state as one vector.
 
     Args:
         y: A state.

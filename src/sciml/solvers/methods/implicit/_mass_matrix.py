@@ -95,7 +95,7 @@ def as_matrix(matrix: np.ndarray) -> Mass:
 
 
 def times_known(matrix: np.ndarray | None, v: Float[Array, " n"]) -> Float[Array, " n"]:
-    """Returns a known matrix times a vector; None stands for the identity."""
+    """Returns a known matrix times a vector; None represents the identity."""
     if matrix is None:
         return v
     if len(matrix) > choices().linear.small_at_most:

@@ -1,10 +1,10 @@
 r"""Newton's iteration with the factors of one matrix: the rule by which it ends, for all implicit methods.
 
 Corrections $d_k$ are measured such that corrections of size one are small enough. They shrink at the rate
-$\theta = |d_k| / |d_{k-1}|$, and what is left after one is about $\theta / (1 - \theta)\, |d_k|$: where that is small
-enough, the iteration has converged. It diverges where corrections grow twofold, or would not come to an end in the
-iterations that are allowed. Without a rate, to rounding or with a measure that changes between corrections, it
-continues until corrections are small enough or no longer shrink.
+$\theta = |d_k| / |d_{k-1}|$, and the error after one is about $\theta / (1 - \theta)\, |d_k|$: if that is small enough,
+the iteration has converged. It diverges where corrections grow twofold, or would not come to an end in the iterations
+that are allowed. Without a rate, to rounding or with a measure that changes between corrections, it continues until
+corrections are small enough or no longer shrink.
 
 Source:
     E. Hairer, G. Wanner, Solving Ordinary Differential Equations II (1996), section IV.8.
@@ -52,7 +52,7 @@ class Ending:
         size: `size(correction, root)`: how large a correction is, one where it is just small enough.
         sizes: `sizes(root)`: how large each unknown is, for its rounding.
         most: The maximum number of iterations.
-        by_rate: Whether it counts at which rate corrections shrink; else it goes on as long as they do.
+        by_rate: Whether the rate of the corrections counts; otherwise it continues as long as they shrink.
         bearable: Near rounding, corrections up to this size are accepted where they no longer shrink.
         like: The arrays that the functions close over.
     """
@@ -90,7 +90,7 @@ def by_tolerated(
     by_rate: bool = True,
     like: PyTree = None,
 ) -> Ending:
-    """Returns the ending by what is tolerated of each unknown, but for rounding.
+    """Returns the stopping rule by the tolerated error of each unknown, except for rounding.
 
     Args:
         x: The state at the start of the step; roots are increments to it, of one or of more stages.
@@ -157,7 +157,7 @@ class Frozen(NamedTuple):
 
     @classmethod
     def of(cls, function: Callable[[Array], Array], x: Array) -> "Frozen":
-        """Returns a function for arrays like `x`, which may close over what is differentiated."""
+        """Returns a function for arrays like `x`, which may close over differentiated values."""
         x = jax.lax.stop_gradient(x)
         # a root varies over the axes that anything varies over, and the program is kept for such
         run, consts = jax.closure_convert(function, match(x, closed_over(function, x)))

@@ -36,8 +36,8 @@ class Radau5(AbstractCollocation):
     `Rodas5P`. A mass matrix it has not got.
 
     Attributes:
-        linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, relative to
-            whose right-hand sides they are solved; None for what the structure of the Jacobian asks for.
+        linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, with tolerances
+            relative to their right-hand sides; None to choose by the structure of the Jacobian.
         preconditioner: A preconditioner for the iteration, such as `BlockJacobi()` or `ILU0()`.
 
     Source:

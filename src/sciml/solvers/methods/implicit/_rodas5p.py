@@ -101,13 +101,12 @@ _TABLEAU = Tableau(
 class Rodas5P(AbstractRosenbrockSolver):
     r"""Rodas5P, a Rosenbrock method of order 5(4) for stiff equations $M \dot y = f(t, y)$.
 
-    Eight stages, stiffly accurate, L-stable, with dense output of order 4; also for singular $M$ if the
-    system has index one. The method of choice for stiff systems at normal tolerances, down to about 1e-9.
-    The Jacobian comes from forward mode once a step, also the derivative by time. Systems of up to eight
-    unknowns, and sparse ones of up to sixteen, are factorised entry by entry, without pivoting where there is no
-    mass matrix. Of larger ones the program of the model says which entries the Jacobian can have: parts that do
-    not know of one another are factorised side by side, bands as such, and all else is dense;
-    `sciml.inspect.jacobian` shows it.
+    Eight stages, stiffly accurate, L-stable, with dense output of order 4; also for singular $M$ if the system has
+    index one. The method of choice for stiff systems at normal tolerances, down to about 1e-9. The Jacobian comes from
+    forward mode once a step, also the derivative by time. Systems of up to eight unknowns, and sparse ones of up to
+    sixteen, are factorised entry by entry, without pivoting where there is no mass matrix. For larger ones the program
+    of the model determines the possible entries of the Jacobian: independent parts are factorised side by side, bands
+    as bands, and everything else as dense; `sciml.inspect.jacobian` shows it.
 
     With a singular mass matrix `sciml.solve` first solves the algebraic equations at `t0` for the
     algebraic variables, for which `y0` is the guess; inside `diffrax.diffeqsolve`, `y0` must satisfy
@@ -118,9 +117,9 @@ class Rodas5P(AbstractRosenbrockSolver):
             of its leaves), or None for the identity. Of complex elements it multiplies real and imaginary
             parts alike.
         linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for linear systems in which the Jacobian is only multiplied
-            with vectors; None for what its structure asks for. Systems are solved to its tolerances or to a small part
-            of what a step may be wrong by, the less of both, and derivatives to nearly all digits. A step whose systems
-            are not solved within `max_steps` products (by default 300) is tried again with a shorter length.
+            with vectors; None to choose by its structure. Systems are solved to its tolerances or to a small part of
+            the tolerated error of a step, whichever is smaller, and derivatives to nearly all digits. A step whose
+            systems are not solved within `max_steps` products (by default 300) is tried again with a shorter length.
         preconditioner: A preconditioner for the iteration, such as `BlockJacobi()` or `ILU0()`.
 
     Raises:

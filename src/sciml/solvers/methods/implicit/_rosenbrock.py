@@ -100,11 +100,11 @@ class Rosenbrock(AbstractStepper):
 
     @property
     def hooks(self) -> Hooks:
-        """Tolerances say how closely iterations have to solve."""
+        """Tolerances determine the accuracy of iterations."""
         return Hooks(with_tolerances=self.with_tolerances)
 
     def with_tolerances(self, tolerances: tuple[float, float] | None) -> "Rosenbrock":
-        """Returns the method for steps of known tolerances, which say how closely iterations have to solve."""
+        """Returns the method for steps of known tolerances, which determine the accuracy of iterations."""
         if self.linear.solver is None and not self.linear.large:
             return self  # its program is the same for all of them
         return dataclasses.replace(self, linear=dataclasses.replace(self.linear, step=tolerances))
@@ -124,7 +124,7 @@ class Rosenbrock(AbstractStepper):
         return rate_with_mass(field, t, y, self.mass)
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
-        """Returns the model as a field that knows the structure of its Jacobian, with its operands."""
+        """Returns the model as a field with the structure of its Jacobian, with its operands."""
         field, operands = super().coordinates.close(model, t, y, args, h)
         small = sum(x.size for x in jax.tree.leaves(y)) <= choices().linear.small_at_most and not self.linear.by_library
         if self.linear.solver is None and small:

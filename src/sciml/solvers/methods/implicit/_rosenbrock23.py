@@ -42,9 +42,9 @@ class Rosenbrock23(AbstractRosenbrockSolver):
             of its leaves), or None for the identity. Of complex elements it multiplies real and imaginary
             parts alike.
         linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for linear systems in which the Jacobian is only multiplied
-            with vectors; None for what its structure asks for. Systems are solved to its tolerances or to a small part
-            of what a step may be wrong by, the less of both, and derivatives to nearly all digits. A step whose systems
-            are not solved within `max_steps` products (by default 300) is tried again with a shorter length.
+            with vectors; None to choose by its structure. Systems are solved to its tolerances or to a small part of
+            the tolerated error of a step, whichever is smaller, and derivatives to nearly all digits. A step whose
+            systems are not solved within `max_steps` products (by default 300) is tried again with a shorter length.
         preconditioner: A preconditioner for the iteration, such as `BlockJacobi()` or `ILU0()`.
 
     Raises:

@@ -104,7 +104,7 @@ class AbstractRosenbrockSolver(AbstractSteppingSolver):
         solver_state: None,
         made_jump: BoolScalarLike,
     ) -> tuple[Y, Y, dict[str, Any], None, diffrax.RESULTS]:
-        """Makes a step, as `diffrax.diffeqsolve` asks for it."""
+        """Makes a step for `diffrax.diffeqsolve`."""
         del solver_state, made_jump
         h = t1 - t0
         # diffrax continues with steps of zero length once it is done: with zero slopes instead, whose derivatives are

@@ -1,8 +1,8 @@
 """The common part of methods for reactions: a state with the next reaction, and steps that end there.
 
-The loops choose the length of a step by its error and by what the method can take at most. Here nothing is estimated,
-and the most is the time that is left until the next reaction, or the next leap. That time, and how many numbers have
-been drawn, are part of the loop's state: every step is a function of that state and of the key.
+The loops choose the length of a step by its error and by the method's maximum. Here nothing is estimated, and the most
+is the time that is left until the next reaction, or the next leap. That time, and how many numbers have been drawn, are
+part of the loop's state: every step is a function of that state and of the key.
 """
 
 import abc
@@ -87,7 +87,7 @@ class AbstractReactionStepper(AbstractStepper):
 
     @property
     def hooks(self) -> Hooks:
-        """It knows the state within a step."""
+        """It has the state within a step."""
         return Hooks(within=self.within)
 
     @abc.abstractmethod
@@ -119,7 +119,7 @@ class AbstractReactionStepper(AbstractStepper):
         return start._replace(left=left, leaps=leaps), None
 
     def entered(self, field: Any, t: RealScalarLike, y: Any, state: Any) -> tuple[ReactionState, None]:
-        """Returns the state after an event has changed the counts: what comes next is drawn anew."""
+        """Returns the state after an event has changed the counts: the next reaction is drawn again."""
         after = _next_draw(y)._replace(x=state)
         left, leaps = self.plan(field, t, after)
         return after._replace(left=left, leaps=leaps), None
@@ -159,7 +159,7 @@ class AbstractReactionStepper(AbstractStepper):
             h: Its length.
             counts: The state at its start.
             x: The counts at its end.
-            done: Whether what was planned has happened.
+            done: Whether the planned reaction has happened.
         """
         waiting = counts._replace(left=counts.left - h)
         there = _next_draw(counts)._replace(x=x)
@@ -174,7 +174,7 @@ class AbstractReactionStepper(AbstractStepper):
 
 
 def _next_draw(counts: ReactionState) -> ReactionState:
-    """Returns a state for which numbers are drawn anew."""
+    """Returns a state for which numbers are drawn again."""
     full = counts.number + 1 >= min(1 / float(jnp.finfo(counts.x.dtype).eps), _MOST_DRAWS)
     number = jnp.where(full, jnp.zeros_like(counts.number), counts.number + 1)
     return counts._replace(number=number, rounds=counts.rounds + full.astype(counts.x.dtype))

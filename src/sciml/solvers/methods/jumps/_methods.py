@@ -138,7 +138,7 @@ _HIGHEST = 3.0  # by how much a propensity may change, relatively, for a small c
 
 
 class TauLeaping(AbstractReactionStepper):
-    r"""Tau leaping with steps that are chosen such that propensities change by a small part of themselves.
+    r"""Tau leaping with steps such that propensities change only by a small fraction.
 
     Over a step of length $\tau$ reaction $j$ happens a number of times that has a Poisson law with mean $a_j \tau$.
     With $\mu_i = \sum_j \nu_{ji} a_j$ and $\sigma_i^2 = \sum_j \nu_{ji}^2 a_j$,

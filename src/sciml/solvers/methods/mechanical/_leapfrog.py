@@ -1,4 +1,4 @@
-"""Leapfrog: two halves of a state that take turns, each moved under what the other one does to it."""
+"""Leapfrog: two halves of a state that alternate, each moved by the effect of the other."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -40,11 +40,11 @@ class TakingTurns(AbstractStructuredStepper):
         return super().coordinates._replace(close=self.close)
 
     def stability(self) -> Stability:
-        """For which steps times frequencies it is stable: damping is for the moves."""
+        """The products of step and frequency for which it is stable: damping belongs to the moves."""
         return of_frequencies(2.0)
 
     def spectrum(self, model: Callable, t: Array, y: Y, args: Args) -> Inexact[Array, " eigenvalues"]:
-        """Returns the frequencies among the eigenvalues: what a half does to itself is taken by its moves."""
+        """Returns the frequencies among the eigenvalues: the moves handle the effect of a half on itself."""
         frequencies = jnp.abs(jnp.imag(spectrum_of(model, t, y, args)))
         return jax.lax.complex(jnp.zeros_like(frequencies), frequencies)
 
@@ -88,9 +88,9 @@ class Leapfrog(AbstractStructuredSolver):
     $$a_{1/2} = a + \tfrac{h}{2} f(t, b), \qquad b_1 = b + h\, g(t + \tfrac{h}{2}, a_{1/2}), \qquad
       a_1 = a_{1/2} + \tfrac{h}{2} f(t + h, b_1)$$
 
-    and what a half does to itself by the model's moves. Of the halves inside of a step this is the scheme of Yee, and
-    of Virieux for elastic waves: fields at half steps of each other. Here both are known at the end of every step, so
-    what is saved is at one time.
+    and the effect of a half on itself by the model's moves. Of the halves inside of a step this is the scheme of Yee,
+    and of Virieux for elastic waves: fields at half steps of each other. Here both are known at the end of every step,
+    so saved values belong to one time.
 
     One evaluation of either drive a step, as many as one of the vector field. Stable for $h \omega < 2$ of the highest
     frequency, whatever the damping. Without losses the energy oscillates by $O(h^2)$ and does not drift over any number

@@ -51,7 +51,7 @@ class RungeKuttaNystrom(AbstractStructuredStepper):
     $$k_i = a\Big(t + c_i h,\; q + c_i h v + h^2 \sum_{j<i} a_{ij} k_j\Big), \qquad
       q_1 = q + h v + h^2 \sum_i b_i k_i, \qquad v_1 = v + h \sum_i b'_i k_i,$$
 
-    and at the time $t + \theta h$ the same with $\theta h$ in place of $h$, $b_i(\theta)$ and $b'_i(\theta)$. The last
+    and at the time $t + \theta h$ the same with $\theta h$ instead of $h$, $b_i(\theta)$ and $b'_i(\theta)$. The last
     stage is the first of the next step.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Velocity Verlet and what is composed of it: explicit symplectic methods for equations of second order."""
+"""Velocity Verlet and its compositions: explicit symplectic methods for second-order equations."""
 
 import functools
 from collections.abc import Callable
@@ -64,7 +64,7 @@ class Verlet(AbstractStructuredStepper):
         return len(self.fractions)
 
     def stability(self) -> Stability:
-        """For which steps times frequencies it is stable."""
+        """The products of step and frequency for which it is stable."""
         return _stability(self.fractions)
 
     def functions(self, model: Callable, t: RealScalarLike, y: Y, args: Args) -> Functions:

@@ -90,7 +90,7 @@ class ImplicitExplicit(AbstractModalStepper):
         return len(self.tableau.nodes) - (self.tableau.weights is None)
 
     def functions(self, model: Callable, t: RealScalarLike, y: Y, args: Args) -> Functions:
-        """Returns what the steps need of a model: the rest, the stiff part, and solves with it."""
+        """Returns the functions of a model that the steps need: the rest, the stiff part, and solves with it."""
         if isinstance(model, AbstractSemilinear):
             functions = modal_functions(model, t, y, args)
             modes = functions["field"][1][1]
@@ -205,8 +205,8 @@ class ImplicitExplicit(AbstractModalStepper):
     def within(self, field: Any, t: Array, h: Array, y: Y, step: Step) -> Callable[[Array], Y]:
         """Returns the solution within a step, by which events are found.
 
-        It is the parabola through both ends with the slope at the last one: what is stiff has died out there, while its
-        slope at the first one may be very large.
+        It is the parabola through both ends with the slope at the last one: stiff components have decayed there, while
+        the slope at the first one may be very large.
         """
         last = field(t + h, step.y1)
 

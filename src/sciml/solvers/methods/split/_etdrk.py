@@ -174,7 +174,7 @@ class ETDRK(AbstractExponentialSolver):
 class Krogstad4(AbstractExponentialSolver):
     """Krogstad's exponential Runge-Kutta method of order four, with smaller errors than `ETDRK` at the same cost.
 
-    For models with a diagonal linear part; all that is said of `ETDRK` holds.
+    For models with a diagonal linear part; everything in the documentation of `ETDRK` applies.
 
     Source:
         S. Krogstad, Generalized integrating factor methods for stiff PDEs, J. Comput. Phys. 203 (2005),

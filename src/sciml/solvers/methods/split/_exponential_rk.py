@@ -88,7 +88,7 @@ class Exponential(AbstractModalStepper):
         return 1 + len(self.scheme.nodes)
 
     def functions(self, model: Callable, t: RealScalarLike, y: Y, args: Args) -> Functions:
-        """Returns what the steps need of a model."""
+        """Returns the functions of a model that the steps need."""
         if isinstance(model, AbstractSplit) and model.modal(y) is not None:
             return modal_functions(model, t, y, args, lambda model: model.modal(y))
         if isinstance(model, AbstractSplit):
@@ -153,8 +153,8 @@ class Exponential(AbstractModalStepper):
     def within(self, field: Any, t: Array, h: Array, y: Y, step: Step) -> Callable[[Array], Y]:
         """Returns the solution within a step, by which events are found.
 
-        The linear part is exact, however stiff it is, the rest on a line between its values at both ends; what is then
-        missing at the end is added with the square of the place.
+        The linear part is exact, however stiff it is, and the rest is interpolated linearly between its values at both
+        ends; the difference at the end is added with the square of the place.
         """
         first, last = field["rest"](t, y), step.memory
         leaves, structure = jax.tree.flatten(y)

@@ -1,6 +1,6 @@
 r"""Exponential Rosenbrock methods: the linear part of any equation, about each state, exactly.
 
-The functions $\varphi_k$ of a matrix times a vector: of the whole matrix, or of what it is on a Krylov space.
+The functions $\varphi_k$ of a matrix times a vector: of the whole matrix, or of its projection on a Krylov space.
 
 With $Q^T J Q = H$ on the space of $v, J v, J^2 v, \dots$ and $v = Q b$,
 
@@ -69,7 +69,7 @@ class Space(NamedTuple):
         return self._parts(h, exponential(self._whole(h, most)), most)
 
     def phi_of_half_and_whole(self, h: Array) -> tuple[Float[Array, " n"], list[Float[Array, " n"]]]:
-        r"""Returns $\varphi_1(\frac h2 J) v$, and $\varphi_1(h J) v$ with what it misses."""
+        r"""Returns $\varphi_1(\frac h2 J) v$, and $\varphi_1(h J) v$ with its truncation error."""
         half = exponential(self._whole(h, 1) / 2)
         values = 2 * self._parts(h / 2, half, 1)[0]  # of half of the vector
         return values, self._parts(h, jnp.matmul(half, half, precision="highest"), 1)
@@ -193,10 +193,10 @@ class EXPRB(AbstractStepper):
 
     $$y_1 = y + h \varphi_1(h J) f(t, y) + h \varphi_3(h J) (16 D_2 - 2 D_3) + h \varphi_4(h J) (12 D_3 - 48 D_2).$$
 
-    They have their orders whatever the stiffness, need no solutions of linear systems, and take what is linear exactly.
-    For stiff equations of some tens of unknowns, and for large ones whose Jacobian's products are cheap and that a
-    Krylov space holds over a step: diffusion, waves, quantum dynamics. Very stiff large ones want `Rodas5P` and a band.
-    Steps end at saved times.
+    They have their orders for any stiffness, do not solve linear systems, and solve the linear part exactly. For stiff
+    equations of some tens of unknowns, and for large ones whose Jacobian's products are cheap and that a Krylov space
+    holds over a step: diffusion, waves, quantum dynamics. Very stiff large ones want `Rodas5P` and a band. Steps end at
+    saved times.
 
     Attributes:
         order: 3 or 4.

@@ -34,7 +34,7 @@ class AbstractModalStepper(AbstractStructuredStepper):
 
     @property
     def hooks(self) -> Hooks:
-        """It knows the solution within a step."""
+        """It has the solution within a step."""
         return Hooks(within=self.within)
 
     def prepare(self, field: Any, t: RealScalarLike, y: Y) -> tuple[Y, BoolScalarLike | None]:
@@ -47,7 +47,7 @@ class AbstractModalStepper(AbstractStructuredStepper):
         return field["inverse"](y) if is_modal(field) else y
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
-        """Returns the state on the line between the ends of a step; no saved time lies there."""
+        """Returns the state on the line between the ends of a step; no saved time is there."""
         del h, dense
         return jax.tree.map(lambda a, b: a + jnp.asarray(theta, b.dtype) * (b - a), y0, y1)
 
@@ -154,7 +154,7 @@ def times(a: Array, u: Array) -> Array:
 
 
 def needs(solver: str, kind: type, model: Callable, what: str) -> TypeError:
-    """Returns the error that says which structure a solver needs."""
+    """Returns the error about the structure that a solver requires."""
     return TypeError(
         f"`solver={solver}()` requires {what}, `sciml.{kind.__name__}`, but `model` is "
         f"{getattr(model, '__name__', type(model).__name__)}, which does not derive from it."

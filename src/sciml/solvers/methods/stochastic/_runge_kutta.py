@@ -85,7 +85,7 @@ class EulerHeun(AbstractStochasticStepper):
         return plus(y, scaled(h, field(t, y)), scaled(0.5, plus(noise, there))), None
 
 
-# A method of weak order 2 for any noise in the Ito sense: what it gets right are means, not paths.
+# A method of weak order 2 for any noise in the Ito interpretation: its means are accurate, not its paths.
 #
 # Source:
 #     P. E. Kloeden, E. Platen, Numerical Solution of Stochastic Differential Equations, Springer (1992), section 15.1,
@@ -234,13 +234,13 @@ class SRIW1(AbstractStochasticStepper):
 
 
 def _lower(h: Array, root: Array, stage: int, w: Array) -> Array:
-    """Returns what a stage of the diffusion is multiplied with for strong order 1."""
+    """Returns the factor of a stage of the diffusion for strong order 1."""
     h, root = jnp.asarray(h, w.dtype), jnp.asarray(root, w.dtype)
     return _BETA[0][stage] * w + _BETA[1][stage] * (w**2 - h) / (2 * root)
 
 
 def _higher(h: Array, stage: int, w: Array, integral: Array) -> Array:
-    """Returns what is added to that for strong order 3/2, and estimates the error."""
+    """Returns the addition to it for strong order 3/2, and estimates the error."""
     h = jnp.asarray(h, w.dtype)
     cubic = (w**3 - 3 * h * w) / (6 * jnp.where(h > 0, h, jnp.ones_like(h)))
     return _BETA[2][stage] * integral + _BETA[3][stage] * cubic
@@ -461,7 +461,7 @@ def stochastic_stepper(solver: Any) -> AbstractStochasticStepper | None:
 
 
 def stiff_solver(drift: Any, y0: Y) -> Any:
-    """Returns a solver for a drift that says what of it is stiff; None for any other."""
+    """Returns a solver for a drift with a declared stiff part; None for any other."""
     if isinstance(drift, AbstractSemilinear) or (isinstance(drift, AbstractSplit) and drift.modal(y0) is not None):
         return StochasticETD1()
     return SemiImplicitEuler() if isinstance(drift, AbstractSplit) else None

@@ -73,7 +73,7 @@ def close_structured_noise(
         t: A time, for its dtype.
         y: A state, for its structure, shapes and dtypes.
         args: The third argument of the model.
-        functions_of: From the drift, a time, a state and args to what a method without noise needs of it.
+        functions_of: From the drift, a time, a state and args to the functions that a method without noise needs.
 
     Raises:
         TypeError: If the model has no noise, or its drift not the structure.
@@ -214,7 +214,7 @@ class SemiImplicitEuler(AbstractStructuredNoiseStepper):
         return field["solve"](self.theta * h, right), None
 
 
-# The exponential method of Euler for equations with noise: what is linear exactly, its noise included.
+# The exponential Euler method for equations with noise: the linear part is exact, including its noise.
 #
 # Of a mode with $d\hat u = L \hat u \, dt + \hat g \, d\hat W$ a step adds $\int_0^h e^{(h - s) L} \hat g \, d\hat
 # W_s$, which has the variance
@@ -296,7 +296,7 @@ class StochasticETD1(AbstractStructuredNoiseStepper):
 
 
 def _tables(field: Any, h: RealScalarLike, modes: PyTree, wide: bool = False) -> list[dict[str, Array]]:
-    """Returns for each leaf of the modes what a step multiplies them, the rest and the noise with."""
+    """Returns for each leaf of the modes the factors of a step for them, the rest and the noise."""
 
     def of(linear: Array, mode: Any) -> dict[str, Array]:
         narrow = dtype_in(linear, mode)
@@ -324,7 +324,7 @@ def _tables(field: Any, h: RealScalarLike, modes: PyTree, wide: bool = False) ->
 
 
 class _BackwardEuler(AbstractCollocation):
-    """The implicit method of Euler, where asked for with an estimate of the error of a step that noise has led into.
+    """The implicit Euler method, optionally with an estimate of the error of a step that noise has led into.
 
     Attributes:
         noise_error: The known error of the noise, from the step's increment, in addition to the error of the drift;
@@ -423,9 +423,9 @@ class DriftImplicitMilstein(_AbstractDriftImplicit):
     $$(1 - h f')^{-1} \big[\tfrac{h}{2} (f_1 - f) + (h f' g - \Delta g) (\tfrac12 \Delta W - H)
     - \tfrac16 \Delta(g' g) (\Delta W^2 - 3 h)\big],$$
 
-    where the factor in front bounds it for what is stiff: steps may be far longer than explicit ones, but the noise of
-    a step, $g \sqrt{h / 12}$, has to be within the tolerance, even where the drift takes it back at once. $y_1$ is
-    solved for by Newton's iteration with the structure of the drift's Jacobian, as in `Radau5`.
+    where the factor in front bounds it for stiff components: steps may be far longer than explicit ones, but the noise
+    of a step, $g \sqrt{h / 12}$, must be within the tolerance, even if the drift takes it back at once. $y_1$ is solved
+    for by Newton's iteration with the structure of the drift's Jacobian, as in `Radau5`.
 
     Source:
         P. E. Kloeden, E. Platen, Numerical Solution of Stochastic Differential Equations, Springer (1992), (12.2.9);
@@ -455,7 +455,7 @@ class DriftImplicitMilstein(_AbstractDriftImplicit):
         return True
 
     def check(self, field: NoisyField) -> None:
-        """Checks that the noise is additive, or acts on each element by itself."""
+        """Checks that the noise is additive, or acts on each element separately."""
         if not field.noise.additive and (field.noise.kind == "general" or not field.is_elementwise()):
             raise ValueError(
                 "`solver=DriftImplicitMilstein()` supports additive and scalar noise, and diagonal noise whose "
