@@ -10,7 +10,7 @@ _BETWEEN = {"sciml", "equinox", "jax", "jaxtyping", "beartype", "contextlib", "f
 def frame_of_caller() -> tuple[FrameType, int]:
     """Returns the frame of the user's code that has called the library, and its level.
 
-    The level is that of `warnings.warn` in the function that calls this one.
+    The level is relative to the function that calls this one, as for `warnings.warn`.
     """
     # walked by hand: Python 3.11 has no `skip_file_prefixes`
     frame, level = sys._getframe(1), 1

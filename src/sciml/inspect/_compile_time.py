@@ -25,7 +25,7 @@ class LineSize(NamedTuple):
 
     Attributes:
         line: The line of the user's code; empty if JAX does not know it.
-        equations: Their number; those of a loop's body count once.
+        equations: Their number; equations of a loop's body count once.
         by_solver: How many of them the library wrote around that line: steps, linear systems, controllers.
     """
 
@@ -43,7 +43,7 @@ class CompileTime(NamedTuple):
         equations: The size of the program that JAX traced.
         instructions: The size of the program that the compiler made of it.
         lines: The lines that the equations come from, the largest number first.
-        advice: What would shorten it, a sentence each.
+        advice: Ways to shorten it, a sentence each.
     """
 
     name: str

@@ -34,7 +34,7 @@ BoundField: TypeAlias = Callable[[RealScalarLike, Y], Y]
 
 
 def reads_neighbours(jaxpr: Jaxpr) -> bool:
-    """Returns whether a program moves elements of large arrays to other places, or asks other devices."""
+    """Returns whether a program moves elements of large arrays to other places, or communicates with other devices."""
     large = choices().fields.barrier_from
     return any(
         eqn.primitive.name in names.MESSAGES
@@ -57,7 +57,7 @@ class AbstractField(abc.ABC):
 
     Attributes:
         reads_time: Whether it depends on the time.
-        has_rules: Whether it calls functions with derivative rules of their own, as by `jax.custom_jvp`.
+        has_rules: Whether it calls functions with custom derivative rules, as by `jax.custom_jvp`.
         on_arrays: Whether most of its operations are on arrays, not on single numbers.
     """
 
@@ -204,7 +204,7 @@ class Program:
 
     @property
     def has_rules(self) -> bool:
-        """Whether it calls functions with derivative rules of their own."""
+        """Whether it calls functions with custom derivative rules."""
         return any(eqn.primitive.name in names.CUSTOM_RULES for eqn in equations(self.jaxpr))
 
     @property
@@ -238,7 +238,7 @@ def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Progr
     """Traces `flat(*inputs, parameters)` once, whose last input is a state or like one.
 
     Returns:
-        The program, the shapes that it returns, and what it closes over that becomes an operand.
+        The program, the shapes of its results, and the closed-over values that become operands.
     """
     arguments = promote((*inputs, parameters))
 
@@ -267,7 +267,7 @@ def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Progr
 
 
 def literals_as_arrays(out: PyTree, like: PyTree) -> PyTree:
-    """Returns what a model returned, with plain numbers, as `-9.81`, in the dtypes of the state's leaves."""
+    """Returns the results of a model, with plain numbers, such as `-9.81`, in the dtypes of the state's leaves."""
     leaves, structure = jax.tree.flatten(out)
     if not any(map(_is_literal, leaves)) or structure != jax.tree.structure(like):
         return out
