@@ -68,7 +68,7 @@ def pytest_report_header() -> str:
 
 
 # Of the cases of each test `make test` runs the quickest, up to so many seconds of the processor together.
-SLOW = 0.8
+SLOW = 0.5
 
 # `make test-all` runs those up to so many seconds together, and of each test one at least, but none that takes longer
 # than `LONG`; `make test-rest` runs the others.
