@@ -11,6 +11,7 @@ import pytest
 
 import sciml
 from sciml import Event, Status
+from sciml._jax.programs import equations
 from sciml.adjoints import Checkpointed, Direct, Forward
 
 from ..common import close
@@ -470,3 +471,49 @@ def test_the_rate_before_an_event_where_the_field_jumps(solver, adjoint):
     how = jax.jacfwd if isinstance(adjoint, Forward) else jax.jacrev
     rate = jnp.array(2.0**0.5)
     np.testing.assert_allclose(how(after)(rate), jnp.stack([-0.7 / rate**2, -0.2, -0.9]), rtol=1e-3)
+
+
+# --- many events
+
+
+def levels(number):
+    """Events at levels that a decay passes one after another, with directions that differ, and a boolean or two."""
+
+    def add(k):
+        return lambda t, y, args: y.at[1].add(k + 1.0)
+
+    def level(k):
+        return 0.95 - 0.8 * k / number
+
+    real = [Event(lambda t, y, args, k=k: y[0] - level(k), add(k), direction=-(k % 2)) for k in range(number)]
+    late = [Event(lambda t, y, args, k=k: y[0] < 0.92 - 0.2 * k, add(100.0 * k)) for k in range(2)]
+    return [*real, *late]
+
+
+def past_levels(rate, number):
+    options: Any = dict(events=levels(number), max_events=number + 2, rtol=1e-8, atol=1e-9)
+    sol = sciml.solve(
+        lambda t, y, args: jnp.stack([-args * y[0], y[1]]), jnp.array([1.0, 0.0]), t0=0.0, t1=1.8, args=rate, **options
+    )
+    return sol.ys[-1, 1], sol.events.count
+
+
+@pytest.mark.x64
+def test_many_events_and_the_derivative_by_all_of_them():
+    """Each adds to a growth that goes on from its time, so that every time counts."""
+    (found, count), slope = jax.jit(jax.value_and_grad(lambda rate: past_levels(rate, 6), has_aux=True))(1.1)
+    places = [(0.95 - 0.8 * k / 6, k + 1.0) for k in range(6)] + [(0.92, 1.0), (0.72, 101.0)]
+    times = np.array([-np.log(x) / 1.1 for x, _ in places])
+    growth = np.array([amount for _, amount in places]) * np.exp(1.8 - times)
+    assert count == 8
+    np.testing.assert_allclose(found, growth.sum(), rtol=1e-6)
+    # booleans have no derivative by their time, which stays where it is
+    np.testing.assert_allclose(slope, np.sum(growth[:6] * times[:6] / 1.1), rtol=1e-5)
+
+
+def test_a_program_grows_no_faster_than_its_number_of_events():
+    def size(number):
+        return sum(1 for _ in equations(jax.make_jaxpr(lambda rate: past_levels(rate, number)[0])(1.1).jaxpr))
+
+    few, more, most = map(size, (4, 12, 20))
+    assert most - more < 1.1 * (more - few)

@@ -9,11 +9,12 @@ the condition itself.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool
 
 from ..._types import Y
@@ -34,8 +35,30 @@ _CUBIC_ITERATIONS = 4
 _HALVINGS = 40
 
 
+Direction = int | np.ndarray
+"""In which direction a condition has to pass through zero, 1 or -1; 0 for both. An array where conditions differ."""
+
+
+def stacked(values: Sequence[Array], numbers: Sequence[int]) -> Array:
+    """Returns some of the values as one array, so that the program does not grow with their number; one as it is."""
+    chosen = [values[number] for number in numbers]
+    return chosen[0] if len(chosen) == 1 else jnp.stack(chosen)
+
+
+def unstacked(values: Array, count: int) -> list[Array]:
+    """Returns the values of an array that `stacked` made."""
+    return [values] if count == 1 else [jax.lax.index_in_dim(values, i, 0, False) for i in range(count)]
+
+
+def _heads(sign: Array, direction: Direction) -> Bool[Array, "..."]:
+    """Returns whether a sign is the direction asked for."""
+    if isinstance(direction, int):
+        return sign == direction if direction else jnp.ones(sign.shape, bool)
+    return (direction == 0) | (sign == direction.astype(sign.dtype))
+
+
 class Crossing(NamedTuple):
-    """The first passing of a condition through zero within a step.
+    """The first passing of a condition through zero within a step; of several conditions, arrays.
 
     Attributes:
         found: Whether it passes.
@@ -53,10 +76,10 @@ class Crossing(NamedTuple):
 def first_crossing(
     values: tuple[Array, Array, Array, Array],
     side: Array,
-    direction: int,
+    direction: Direction,
     boolean: Callable[[Array], Array] | None,
 ) -> Crossing:
-    """Returns where a condition first passes through zero.
+    """Returns where a condition first passes through zero, or each of several.
 
     Args:
         values: Its values at the start, at `PLACES` and at the end.
@@ -65,15 +88,13 @@ def first_crossing(
         boolean: For one that jumps, its value at a place; else None.
     """
     edges, cubic = (0.0, *PLACES, 1.0), _cubic(values)
-    leaves = (jnp.abs(side) != 1) & (jnp.abs(values[0]) <= _ZERO * jnp.max(jnp.abs(jnp.stack(values))))
+    leaves = (jnp.abs(side) != 1) & (jnp.abs(values[0]) <= _ZERO * _largest(values))
     side = before = jnp.where(side == 0, jnp.sign(cubic[1]), jnp.sign(side))
-    found = jnp.zeros((), bool)
+    found = jnp.zeros(side.shape, bool)
     low, high, after, late = jnp.zeros_like(side), jnp.ones_like(side), jnp.zeros_like(side), found
     for number in range(1, 4):
         here = jnp.sign(values[number])
-        passes = (here * side < 0) & ~found
-        if direction:
-            passes = passes & (here == direction)
+        passes = (here * side < 0) & ~found & _heads(here, direction)
         low = jnp.where(passes, jnp.full_like(low, edges[number - 1]), low)
         high = jnp.where(passes, jnp.full_like(high, edges[number]), high)
         after, late = jnp.where(passes, here, after), passes if number == 3 else late
@@ -84,8 +105,7 @@ def first_crossing(
     for turn in _turns(cubic):  # it may pass and come back between two places
         beyond = _value(cubic, turn)
         passes = (beyond * before < -_CLEARLY * jnp.abs(values[0])) & ~found & (turn > 0) & (turn < 1)
-        if direction:
-            passes = passes & (before == -direction)
+        passes = passes & _heads(-before, direction)
         low = jnp.where(passes, jnp.floor(3 * turn) / 3, low)
         high, after = jnp.where(passes, turn, high), jnp.where(passes, -before, after)
         found = found | passes
@@ -93,6 +113,11 @@ def first_crossing(
     # a cubic that starts at zero may have no other zero, while the condition first moves away from it
     place = jnp.where(leaves & (low == 0), jnp.maximum(place, high / 20), place)
     return Crossing(found, place, late, side)
+
+
+def _largest(values: Sequence[Array]) -> Array:
+    """Returns the largest size of the values of a condition."""
+    return functools.reduce(jnp.maximum, map(jnp.abs, values))
 
 
 def _cubic(values: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
@@ -261,22 +286,30 @@ def passing(attempt: Attempt, detection: Detection) -> Bool[Array, ""]:
         attempt: The step.
         detection: The data of the events.
     """
-    found = jnp.zeros((), bool)
     if not detection.sides:
-        return found
+        return jnp.zeros((), bool)
     ends = [attempt.field.conditions(attempt.end, attempt.shown(attempt.step.y1))]
     if attempt.base.traits.jumps:
         ends.append(attempt.conditions(jnp.ones_like(attempt.t)))
     between = [attempt.conditions(jnp.full_like(attempt.t, place)) for place in PLACES]
     start = attempt.field.conditions(attempt.t, attempt.shown(attempt.y))
-    for number, side in enumerate(detection.sides):
-        a, b, c, d = (values[number] for values in (start, *between, ends[-1]))
-        signs = [b, c, *(values[number] for values in ends)]
-        if not (attempt.base.traits.rough or attempt.field.booleans[number]):
+    found = jnp.zeros((), bool)
+    for numbers, boolean in _groups(attempt):
+        a, b, c, *rest = (stacked(values, numbers) for values in (start, *between, *ends))
+        d, side = rest[-1], stacked(detection.sides, numbers)
+        signs = [b, c, *rest]
+        if not (attempt.base.traits.rough or boolean):
             signs += [18 * b - 5 * a - 9 * c + 2 * d, 18 * c - 5 * d - 9 * b + 2 * a]
         stays = functools.reduce(jnp.logical_and, [x * side > 0 for x in signs])
-        found = found | ~stays
+        found = found | ~jnp.all(stays)
     return found | (detection.sought > 0)
+
+
+def _groups(attempt: Attempt) -> list[tuple[list[int], bool]]:
+    """Returns the numbers of the conditions that are real numbers, and of those that are booleans."""
+    booleans = attempt.field.booleans
+    groups = [([i for i, x in enumerate(booleans) if x == boolean], boolean) for boolean in (False, True)]
+    return [(numbers, boolean) for numbers, boolean in groups if numbers]
 
 
 def landings(
@@ -340,35 +373,49 @@ def _crossings(
     # the step ends where an event was found
     aimed = (detection.sought > 0) & (size >= detection.stop - resolution)
     tiny = size <= 8 * resolution
-    found = []
-    for number, (side, value, slope) in enumerate(zip(detection.sides, values, slopes)):
-        boolean, direction = attempt.field.booleans[number], 1 if attempt.field.booleans[number] else directions[number]
+    found: dict[int, Landing] = {}
+    for numbers, boolean in _groups(attempt):
+        side, value, slope = (stacked(x, numbers) for x in (detection.sides, values, slopes))
+        asked = {1} if boolean else {directions[number] for number in numbers}
+        direction = asked.pop() if len(asked) == 1 else np.array([directions[number] for number in numbers])
         # the place of an event only depends on the landing
-        mine = jax.lax.stop_gradient(tuple(x[number] for x in (start, *between, values)))
-        jump = (lambda place, n=number: attempt.conditions(place)[n]) if boolean else None
-        crossing, scale = first_crossing(mine, side, direction, jump), jnp.max(jnp.abs(jnp.stack(mine)))
+        mine = jax.lax.stop_gradient(tuple(stacked(x, numbers) for x in (start, *between, values)))
+        jump = functools.partial(_booleans, attempt, numbers) if boolean else None
+        crossing, scale = first_crossing(mine, side, direction, jump), _largest(mine)
         if boolean:
             lands = crossing.found & ((crossing.late & aimed) | tiny)
-            delay = derivatives_alone(-attempt.end)  # its time stays where it is
-            after = crossing.side
+            # its time stays where it is
+            delay = jnp.broadcast_to(derivatives_alone(-attempt.end), value.shape)
+            after, grazes = crossing.side, jnp.zeros(value.shape, bool)
         else:
             steep = jnp.abs(slope) > _STEEP * scale
             away = -value / jnp.where(steep, slope, jnp.ones_like(slope))
             near = steep & (jnp.abs(away) * size <= jnp.maximum(NEAR * size, 2 * resolution)) | (value == 0)
             heads = jnp.sign(slope)
             ends = aimed if due is None else aimed | (due & (jnp.abs(away) * size <= 8 * resolution))
-            ahead = ends & (heads * crossing.side < 0) & ((direction == 0) | (heads == direction))
+            ahead = ends & (heads * crossing.side < 0) & _heads(heads, direction)
             lands = near & ((crossing.found & crossing.late) | (~crossing.found & ahead)) | (crossing.found & tiny)
             delay = jnp.where(lands & near & steep, away, jnp.zeros_like(away)) * attempt.h
             after = jax.lax.stop_gradient(jnp.where(near & steep, heads, crossing.side))
+            grazes = _grazes(attempt, numbers, mine[0], jax.lax.stop_gradient(slope))
         rounding = jnp.abs(slope) * (16 * resolution / size)
         zero = jax.lax.stop_gradient(jnp.maximum(_LEFT * scale, rounding))
-        grazes = jnp.zeros((), bool) if boolean else _grazes(attempt, number, mine[0], jax.lax.stop_gradient(slope))
         if attempt.base.traits.rough:
             lands, delay = crossing.found, (crossing.place - 1) * attempt.h
         early = crossing.found & ~lands
-        found.append(Landing(lands, early, crossing.place, delay, crossing.side, after, zero, grazes))
-    return _first_alone(found) if attempt.base.traits.rough else found
+        several = Landing(lands, early, crossing.place, delay, crossing.side, after, zero, grazes)
+        each = zip(*(unstacked(x, len(numbers)) for x in several))
+        found |= {number: Landing(*x) for number, x in zip(numbers, each)}
+    in_order = [found[number] for number in range(len(values))]
+    return _first_alone(in_order) if attempt.base.traits.rough else in_order
+
+
+def _booleans(attempt: Attempt, numbers: list[int], places: Array) -> Array:
+    """Returns the values of booleans, each at a place of its own."""
+    if len(numbers) == 1:
+        return attempt.conditions(places)[numbers[0]]
+    all_of_them = jax.vmap(lambda place: jnp.stack([attempt.conditions(place)[number] for number in numbers]))(places)
+    return jnp.diagonal(all_of_them)
 
 
 def cut_at_first(attempt: Attempt, found: list[Landing], stop: Array) -> Array:
@@ -385,12 +432,12 @@ def cut_at_first(attempt: Attempt, found: list[Landing], stop: Array) -> Array:
     first = functools.reduce(jnp.minimum, (jnp.where(x.early, x.place, far) for x in found), far)
     place = first
     for _ in range(_CORRECTIONS * (not all(attempt.field.booleans))):
-        values, slopes = attempt.slopes(place, *attempt.at(place))
-        change = jnp.zeros_like(place)
-        for x, value, slope, boolean in zip(found, values, slopes, attempt.field.booleans):
-            if not boolean:
-                mine = x.early & (x.place == first) & (slope != 0)
-                change = jnp.where(mine, value / jnp.where(mine, slope, jnp.ones_like(slope)), change)
+        numbers = _groups(attempt)[0][0]
+        value, slope = (stacked(x, numbers) for x in attempt.slopes(place, *attempt.at(place)))
+        early, places = (stacked(x, numbers) for x in ([one.early for one in found], [one.place for one in found]))
+        mine = early & (places == first) & (slope != 0)
+        changes = jnp.where(mine, value / jnp.where(mine, slope, jnp.ones_like(slope)), jnp.zeros_like(slope))
+        change = jnp.sum(changes) / jnp.maximum(jnp.sum(mine, dtype=changes.dtype), jnp.ones_like(place))
         # never onto the start or before: a step that is too long is only taken once more
         better = jnp.maximum(place - change, place / 4)
         place = jnp.where(jnp.abs(better - first) < _OFF, better, place)  # false for NaN
@@ -399,27 +446,30 @@ def cut_at_first(attempt: Attempt, found: list[Landing], stop: Array) -> Array:
     return jax.lax.stop_gradient(jnp.minimum(cut, stop))
 
 
-def _grazes(attempt: Attempt, number: int, first: Array, slope: Array) -> Bool[Array, ""]:
-    """Returns whether a condition that is zero at the end of a step only grazes zero there.
+def _grazes(attempt: Attempt, numbers: list[int], first: Array, slope: Array) -> Bool[Array, "..."]:
+    """Returns whether conditions that are zero at the end of a step only graze zero there.
 
     Args:
         attempt: The step.
-        number: The index of the condition.
-        first: Its value at the start.
-        slope: Its slope at the end, over the step.
+        numbers: The indices of the conditions.
+        first: Their values at the start.
+        slope: Their slopes at the end, over the step.
     """
     y = jax.lax.stop_gradient(attempt.shown(attempt.step.y1))
-    _, pull = jax.vjp(lambda y: attempt.field.conditions(attempt.end, y)[number], y)
-    (gradient,) = pull(jnp.ones_like(slope))
+    _, pull = jax.vjp(lambda y: stacked(attempt.field.conditions(attempt.end, y), numbers), y)
 
     def size(tree: Y) -> Array:
         squares = [jnp.sum(jnp.abs(x) ** 2).astype(slope.dtype) for x in jax.tree.leaves(tree)]
         return jnp.sqrt(sum(squares[1:], squares[0]))
 
+    of_one = lambda weights: size(pull(weights)[0])  # noqa: E731
+    gradients = (
+        of_one(jnp.ones_like(slope)) if not slope.ndim else jax.vmap(of_one)(jnp.eye(len(numbers), dtype=slope.dtype))
+    )
     change = max(_GRAZES, float(jnp.finfo(slope.dtype).eps) ** 0.5)
     # the parabola through both ends turns at this far beyond zero
     depth_times_curvature, curvature = slope**2 / 4, jnp.abs(first + slope)
-    return jax.lax.stop_gradient(depth_times_curvature < change * size(gradient) * size(y) * curvature)
+    return jax.lax.stop_gradient(depth_times_curvature < change * gradients * size(y) * curvature)
 
 
 def _first_alone(found: list[Landing]) -> list[Landing]:
@@ -460,12 +510,13 @@ def arrival(attempt: Attempt, delay: Array, first: list[Bool[Array, ""]]) -> Arr
         y = jax.tree.map(lambda a, b: jnp.where(jumped, a, b), y1, y)
     more, offsets = jnp.zeros_like(place), [jnp.zeros_like(place)] * len(first)
     if not all(attempt.field.booleans):
-        values, slopes = attempt.slopes(place, y, rate)
-        for number, (value, slope, boolean) in enumerate(zip(values, slopes, attempt.field.booleans)):
-            if not boolean:
-                away = -value / jnp.where(slope != 0, slope, jnp.ones_like(slope))
-                offsets[number] = jnp.where(slope != 0, away, jnp.zeros_like(away))
-                more = more + jnp.where(first[number], offsets[number], jnp.zeros_like(away))
+        numbers = _groups(attempt)[0][0]
+        value, slope, mine = (stacked(x, numbers) for x in (*attempt.slopes(place, y, rate), first))
+        away = -value / jnp.where(slope != 0, slope, jnp.ones_like(slope))
+        away = jnp.where(slope != 0, away, jnp.zeros_like(away))
+        more = jnp.sum(jnp.where(mine, away, jnp.zeros_like(away)))
+        for number, offset in zip(numbers, unstacked(away, len(numbers))):
+            offsets[number] = offset
     y = jax.tree.map(lambda x, r: x + more.astype(x.dtype) * r, y, rate)
     rate = jax.tree.map(lambda r: r / attempt.h.astype(r.dtype), rate)
     times = [attempt.t + (place + away) * attempt.h for away in offsets]
@@ -487,4 +538,6 @@ def leaving(field: BoundFieldWithEvents, t: Array, shown: Y, rate: Y | None) -> 
     if rate is None:
         return tuple(jnp.zeros_like(t) for _ in field.booleans)
     _, slopes = jax.jvp(field.conditions, (t, shown), (jnp.ones_like(t), rate))
-    return tuple(jax.lax.stop_gradient(2 * field.clock.direction * jnp.sign(slope)) for slope in slopes)
+    count = len(slopes)
+    signs = jax.lax.stop_gradient(2 * field.clock.direction * jnp.sign(stacked(slopes, range(count))))
+    return tuple(unstacked(signs, count))
