@@ -1,4 +1,4 @@
-"""Lines of the user's own code: which files are theirs, and where an equation of a program comes from."""
+"""Lines of the user's own code: their files, and the source lines of equations of a program."""
 
 import functools
 import importlib.util

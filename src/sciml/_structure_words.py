@@ -1,4 +1,4 @@
-"""The structure of a PyTree in the words of who wrote it, for messages: containers, keys, dtypes and shapes."""
+"""Descriptions of the structure of a PyTree for messages: containers, keys, dtypes and shapes."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

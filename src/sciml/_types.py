@@ -1,4 +1,4 @@
-"""The vocabulary of types that the whole library speaks."""
+"""Types that the whole library uses."""
 
 import typing
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Warnings that point at the line of who called."""
+"""Warnings that point at the caller's line."""
 
 import sys
 import warnings

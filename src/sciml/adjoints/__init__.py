@@ -1,4 +1,4 @@
-"""How a solution is differentiated: an adjoint is an argument of `solve`.
+"""Adjoints: methods of differentiating a solution, the argument `adjoint` of `solve`.
 
 - `AbstractAdjoint`: the interface, a loop run so that it can be differentiated; `AbstractLoop` is the type of the loop.
 - `Checkpointed`: reverse mode by running the accepted steps again.

@@ -1,4 +1,4 @@
-"""Inspection of what JAX made of a function: read it before you run it, or when it is slow.
+"""Inspection of compiled programs: their structure, cost, memory and failures.
 
 Every function here takes a callable and the arguments it would be called with: PyTrees, whose leaves may be arrays,
 `jax.ShapeDtypeStruct` (nothing that large need exist) or anything else, which is then static. The callable may be

@@ -1,4 +1,4 @@
-r"""Vector fields by family, with values that work.
+r"""Models by family, with default parameters.
 
 A model is a callable PyTree, `model(t, y, args) -> dy/dt`, and its parameters are its leaves: `grad`
 with respect to the model, `vmap` over models and a sweep over parameters need nothing further.

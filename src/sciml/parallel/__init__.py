@@ -1,4 +1,4 @@
-"""Many members over many devices.
+"""Ensembles, sweeps and fields on many devices.
 
 - `mesh`: the devices, as named axes.
 - `ensemble`: one function over all members, inside a computation: differentiable, under `jax.jit`.

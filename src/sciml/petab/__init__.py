@@ -1,4 +1,4 @@
-"""PEtab: problems of parameter estimation that others wrote, with their models, data, noise and priors.
+"""PEtab: parameter estimation problems with models, data, noise and priors.
 
 - `read_petab`: a problem from its files; returns a `PEtabProblem`.
 - `PEtabProblem`: its likelihood and posterior as functions of the estimated parameters, that can be differentiated and

@@ -1,4 +1,4 @@
-"""Stores: numbered blocks of arrays on disk, each whole or absent.
+"""Stores: numbered blocks of arrays on disk, each complete or absent.
 
 - `AbstractStore`: the interface.
 - `NpzStore`: a file for each block.

@@ -1,4 +1,4 @@
-"""Fitting models to data, and training them.
+"""Parameter estimation, and training of models.
 
 - `Fit`: what `sciml.fit` returns: the fitted model, its uncertainty, and samples from it.
 - `train`: chosen leaves of a model by any loss, over batches, with an optax optimiser.

@@ -1,4 +1,4 @@
-"""Reading programs that JAX has traced: one walk, and one table of the names of primitives.
+"""Readers of traced JAX programs: one walk, and one table of the names of primitives.
 
 `evaluate` runs a program by a rule for each equation, over whatever values the rule takes: lanes, sets of elements,
 numbers of elements, or arrays. `run_anew` traces loops and choices with other programs in them. `equations` visits all

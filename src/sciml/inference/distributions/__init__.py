@@ -1,1 +1,1 @@
-"""Distributions: priors of parameters, and what observations are drawn from."""
+"""Distributions: priors of parameters, and distributions of observations."""

@@ -1,4 +1,4 @@
-"""Finite volumes: what flows through the faces of cells, each face once, in one pass over memory.
+"""Finite volumes: fluxes through the faces of cells, each face once, in one pass over memory.
 
 - `FluxDivergence`: the computation, written for one cell and for one face.
 - `choose`: what computes it, XLA or a kernel, and why.

@@ -1,4 +1,4 @@
-"""Ensembles: the whole integration of a block of members in one kernel, their states in registers."""
+"""Ensembles: the whole integration of a block of members in one kernel, with states in registers."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Stencils: a grid whose cells look at their neighbours, many steps at a time.
+"""Stencils: steps in which each cell of a grid reads its neighbours, many steps per pass.
 
 - `StencilUpdate`: one step, written for one cell.
 - `evolve`: many steps, with gradients.

@@ -1,1 +1,1 @@
-"""Reaction, diffusion, drift, phases and patterns on a grid."""
+"""Fields on a grid: reaction, diffusion, drift, phases and patterns."""

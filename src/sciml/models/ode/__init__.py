@@ -1,1 +1,1 @@
-"""Ordinary differential equations of few unknowns, with and without events, and one with a delay."""
+"""Small ordinary differential equations, with and without events, and one with a delay."""

@@ -1,1 +1,1 @@
-"""Reactions of well-known names, of concentrations and of single molecules."""
+"""Well-known reactions, of concentrations and of single molecules."""

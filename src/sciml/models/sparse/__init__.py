@@ -1,4 +1,4 @@
-"""Equations that are sums of few terms out of a library, as `sciml.training.sindy` finds them.
+"""Equations with few terms from a library, as found by `sciml.training.sindy`.
 
 Libraries of terms: `Polynomials`, `Trigonometric`, custom `Terms`, and sums of libraries.
 """

@@ -1,1 +1,1 @@
-"""Fields that are split over devices: halos, sums over devices, transforms and linear solves."""
+"""Domain decomposition: halos, sums over devices, transforms and linear solves."""

@@ -1,1 +1,1 @@
-"""Sweeps: blocks of members over devices, kept on disk, resumed, and tried again where they fail."""
+"""Sweeps: blocks of members on devices, stored on disk, resumed, and retried after failures."""

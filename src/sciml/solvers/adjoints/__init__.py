@@ -1,1 +1,1 @@
-"""How a loop is differentiated; `sciml.adjoints` is the public face of these files."""
+"""The derivatives of loops; `sciml.adjoints` exports them."""

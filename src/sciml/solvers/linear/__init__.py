@@ -1,1 +1,1 @@
-"""Linear systems of implicit steps: which entries a Jacobian can have, and how such a matrix is factorised."""
+"""Linear systems of implicit steps: sparsity of Jacobians, and factorisations."""

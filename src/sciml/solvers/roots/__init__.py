@@ -1,1 +1,1 @@
-"""Equilibria and boundary values: where an equation holds, without following it in time."""
+"""Equilibria and boundary value problems, solved without time stepping."""

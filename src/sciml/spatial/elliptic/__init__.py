@@ -1,1 +1,1 @@
-"""Elliptic problems: by fast transforms where the boundary separates, by multigrid everywhere else."""
+"""Elliptic problems: fast transforms for separable boundaries, multigrid for all others."""

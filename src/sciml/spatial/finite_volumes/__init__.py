@@ -1,1 +1,1 @@
-"""Finite volumes: reconstructions, fluxes, sides, and the divergence that they make."""
+"""Finite volumes: reconstructions, fluxes, sides, and their divergence."""

@@ -1,1 +1,1 @@
-"""Grids whose cells differ, coordinates other than Cartesian ones, and bodies within a grid."""
+"""Non-uniform grids, curvilinear coordinates, and immersed bodies."""

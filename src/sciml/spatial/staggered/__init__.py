@@ -1,1 +1,1 @@
-"""Staggered grids: values at the centres of cells, velocities at their faces, and flow that cannot be compressed."""
+"""Staggered grids: values at cell centres, velocities at faces, and incompressible flow."""

@@ -1,1 +1,1 @@
-"""Checks of what an extension of the library promises."""
+"""Checks of extensions of the library."""

@@ -1,1 +1,1 @@
-"""Stencil kernels in Pallas for GPUs and TPUs, and what only they need."""
+"""Stencil kernels in Pallas for GPUs and TPUs, and their helpers."""

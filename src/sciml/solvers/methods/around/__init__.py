@@ -1,1 +1,1 @@
-"""Methods around a method: limits, projections, memory of earlier steps, a switch between two."""
+"""Methods that wrap a method: limits, projections, memory of earlier steps, switching."""

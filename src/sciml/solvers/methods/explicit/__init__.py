@@ -1,1 +1,1 @@
-"""Explicit Runge-Kutta methods, stabilised ones among them."""
+"""Explicit Runge-Kutta methods, including stabilised ones."""

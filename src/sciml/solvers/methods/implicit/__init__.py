@@ -1,1 +1,1 @@
-"""Methods for stiff equations: they solve for their stages."""
+"""Implicit methods for stiff equations."""

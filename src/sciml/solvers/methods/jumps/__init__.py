@@ -1,1 +1,1 @@
-"""Methods for reactions of single molecules."""
+"""Stochastic simulation algorithms for single molecules."""

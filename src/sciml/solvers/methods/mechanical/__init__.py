@@ -1,1 +1,1 @@
-"""Methods for equations of second order and for pairs of fields."""
+"""Symplectic and other methods for equations of second order and for pairs of fields."""

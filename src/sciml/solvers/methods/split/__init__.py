@@ -1,1 +1,1 @@
-"""Methods that treat the stiff or the linear part of an equation apart: implicit-explicit and exponential ones."""
+"""Methods that treat a stiff or linear part separately: implicit-explicit and exponential ones."""
