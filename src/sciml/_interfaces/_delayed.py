@@ -70,22 +70,21 @@ class AbstractDelayed(eqx.Module):
 class Delayed(AbstractDelayed):
     r"""A delay equation, $\dot y(t) = f(t, y(t), y(t - \tau_1), \ldots, y(t - \tau_k))$, with constant delays.
 
-    `sciml.solve` takes it with an explicit Runge-Kutta method. Past states are interpolated between the steps taken,
-    to the fourth order of the step, and no step is longer than the shortest delay. With steps chosen by the error
-    they end where the start of the solve comes back, at $t_0$ and sums of delays, since derivatives jump there; with
-    fixed steps take a `dt` that divides the delays. A history that jumps itself needs `jumps`.
+    `sciml.solve` supports it with explicit Runge-Kutta methods. Past states are interpolated between the steps, to
+    fourth order, and no step is longer than the shortest delay. Derivatives jump at $t_0$ plus sums of delays: adaptive
+    steps end there, and fixed steps should divide the delays. A history that itself jumps requires `jumps`.
 
     Attributes:
         field: $f$, a function `field(t, y, delayed, args)`, where `delayed` is a tuple of past states, one for each
-            delay, or with one delay that is a scalar the past state itself.
-        delays: $\tau$, positive numbers, a scalar or an array of shape `(delays,)`. They may be traced, and be
-            differentiated by.
+            delay; for a single scalar delay it is the past state itself.
+        delays: $\tau$, positive numbers, a scalar or an array of shape `(delays,)`. They may be traced and
+            differentiated.
         history: The state before the start, a function `history(t, args)`, or a constant state.
-        kept: How many of the last steps are kept; with fixed steps as many as it takes, where `dt` and the delays are
-            known. A delay that reaches farther back ends the solve with `Status.history_too_short`.
+        kept: The number of stored steps. With fixed steps and known `dt` and delays the required number is stored. A
+            delay that reaches farther back ends the solve with `Status.history_too_short`.
         jumps: The times before the start at which the history, or a derivative of it, jumps; a number or an array of
-            shape `(jumps,)`. Steps end where a jump comes back, after each sum of delays, with fixed steps too. Jumps
-            may be traced, and be differentiated by. A jump from the history to `y0` at the start is known without them.
+            shape `(jumps,)`. Steps, also fixed ones, end where a jump comes back, after each sum of delays. Jumps may
+            be traced and differentiated. A jump from the history to `y0` at the start is detected automatically.
 
     Raises:
         TypeError: If the field is not a function, or the delays are not numbers.

@@ -16,19 +16,18 @@ from .._types import Args, RealScalarLike, Y
 class Event(eqx.Module):
     r"""An update of the state when $g(t, y, \mathrm{args})$ crosses zero, or when a condition becomes true.
 
-    The time is sought on the solution within a step, and the step is then taken again up to it, so that it is as
-    accurate as the steps are. A condition that already holds at the start of a solve does not fire, and neither does
-    one that touches zero without crossing it or that the `update` of another event jumps over. A condition that is
-    exactly zero at `t1` has not crossed zero: it fires in a solve that resumes from there with `resume=`. Derivatives
-    account for the dependence of the event time on the solution:
-    $\mathrm{d}t^* = -\mathrm{d}g / (\mathrm{d}g/\mathrm{d}t)$.
+    The crossing is located on the dense output of a step, and the step is then repeated up to it, so the event is as
+    accurate as the steps. A condition that already holds at the start of a solve does not fire, and neither does one
+    that touches zero without crossing it or that the `update` of another event jumps over. A condition that is exactly
+    zero at `t1` has not crossed zero: it fires in a solve that resumes from there with `resume=`. Derivatives account
+    for the dependence of the event time on the solution: $\mathrm{d}t^* = -\mathrm{d}g / (\mathrm{d}g/\mathrm{d}t)$.
 
     Attributes:
-        condition: $g$, a function `condition(t, y, args)` that returns a real number, whose passing through zero is
-            sought, or a boolean, whose becoming true is. A boolean's time has no derivative.
+        condition: $g$, a function `condition(t, y, args)`. If it returns a real number, the event fires when the number
+            crosses zero; if it returns a boolean, when it becomes true. The time of a boolean has no derivative.
         update: The state after the event, `update(t, y, args) -> y`; without it the solve ends there, with
             `Status.event`.
-        direction: 1 where $g$ has to rise through zero, -1 where it has to fall, 0 for both.
+        direction: 1 for a rising $g$ only, -1 for a falling one, 0 for both.
 
     Raises:
         TypeError: If the condition or the update is not a function.
@@ -71,10 +70,10 @@ class Event(eqx.Module):
 class Schedule(eqx.Module):
     """Updates of the state at given times: doses, resets, steps of a forcing.
 
-    Steps end at these times and go on after them with the length that they had. Times before the start of a solve have
-    passed, and times after its end do not happen; `sol.events.count` is the number that did. One at the start or at the
-    end happens there. Times and values may be traced, differ between members, and be
-    differentiated by. A list that is shorter for some members ends with infinite times for them.
+    Steps end at these times and continue after them with their previous length. Times before the start or after the end
+    of a solve are ignored; times at the start or at the end fire. `sol.events.count` is the number of updates. Times
+    and values may be traced, differ between members, and be differentiated. Pad shorter lists of some members with
+    infinite times.
 
     A time that occurs twice fires twice, in the order of the rows. If the times are traced or have members, at most 8
     rows may share a time (more end with `Status.crowded_events`), and only one may be at the end of the solve (two end
@@ -82,13 +81,13 @@ class Schedule(eqx.Module):
 
     Attributes:
         times: The times, of shape `(times,)`, in the direction of time.
-        update: The state after each, `update(t, y, args) -> y`, or `update(t, y, args, value)` where there are values.
-            Without it steps end at these times, and nothing changes: where the vector field itself jumps.
+        update: The state after each time, `update(t, y, args) -> y`, or `update(t, y, args, value)` with `values`.
+            Without it steps end at these times without a change, for example because the vector field jumps there.
         values: A PyTree of arrays with one row for each time, or a list of one number for each.
 
     Raises:
         TypeError: If the times are not real numbers or `update` is not a function.
-        ValueError: If the times are not in order or the values are of another number.
+        ValueError: If the times are not in order or the number of values differs.
 
     Example:
         ```python

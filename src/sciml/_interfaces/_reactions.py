@@ -90,21 +90,22 @@ class AbstractReactions(eqx.Module):
 
 
 class Reactions(AbstractReactions):
-    r"""Reactions among counted molecules, animals or people: a Markov jump process.
+    r"""Reactions among counted molecules, animals or people: a Markov jump process (stochastic simulation algorithm).
 
     In a state $x$ reaction $j$ happens at the rate $a_j(x)$, its propensity, and changes the counts by $\nu_j$. With
-    `key`, `sciml.solve` takes one reaction after another, by Gillespie's direct method, which is exact; or many in a
-    step, with `solver=sciml.solvers.TauLeaping()`. `langevin` and `rate_equations` are its limits for large counts.
+    `key`, `sciml.solve` simulates one reaction after another with Gillespie's direct method, which is exact, or many
+    reactions per step with `solver=sciml.solvers.TauLeaping()`. `langevin` and `rate_equations` are its limits for
+    large counts.
 
     Attributes:
-        stoichiometry: $\nu$, an array of shape `(reactions, species)`: by how much each reaction changes each count.
-        propensities: $a$, a function `propensities(x, args)` of the counts, of shape `(species,)`, that returns an
-            array of shape `(reactions,)`, none of it negative. It must be zero if a reaction lacks its reactants.
+        stoichiometry: $\nu$, an array of shape `(reactions, species)`: the change of each count by each reaction.
+        propensities: $a$, a function `propensities(x, args)` of the counts, of shape `(species,)`, that returns a
+            nonnegative array of shape `(reactions,)`. A propensity must be zero if the reaction lacks its reactants.
             Counts are floating-point numbers: in float32 they are exact up to $2^{24}$.
 
     Raises:
         TypeError: If the propensities are not a function.
-        ValueError: If the stoichiometry has not this shape.
+        ValueError: If the stoichiometry does not have this shape.
 
     Source:
         D. T. Gillespie, Exact stochastic simulation of coupled chemical reactions, Journal of Physical Chemistry 81

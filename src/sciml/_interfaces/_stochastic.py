@@ -73,20 +73,20 @@ class Stochastic(AbstractStochastic):
 
     `noise` sets the kind of $W$:
 
-    - "diagonal": $g$ is like $y$, and each element has a separate Brownian motion.
-    - "scalar": $g$ is like $y$, and there is one Brownian motion for all of it.
-    - "general": $g$ has one axis more, the last, over any number of Brownian motions: $dy_i = \ldots + g_{ij} dW_j$.
-    - "additive": $g$ does not depend on $y$, and is like it or has one axis more. Methods for additive noise are more
-      accurate.
-    - A `sciml.spatial.WhiteNoise`, a `sciml.spatial.ColouredNoise` or another `sciml.AbstractFieldNoise`: $g$ is like
-      $y$ or a number, and there is one Brownian motion for each point of the field.
+    - "diagonal": $g$ has the shape of $y$, and each element has a separate Brownian motion.
+    - "scalar": $g$ has the shape of $y$, and there is one Brownian motion for all of it.
+    - "general": $g$ has one more axis, the last, over any number of Brownian motions: $dy_i = \ldots + g_{ij} dW_j$.
+    - "additive": $g$ does not depend on $y$, and has the shape of $y$ or one more axis. Methods for additive noise are
+      more accurate.
+    - A `sciml.spatial.WhiteNoise`, a `sciml.spatial.ColouredNoise` or another `sciml.AbstractFieldNoise`: $g$ has the
+      shape of $y$ or is a number, and there is one Brownian motion for each point of the field.
 
     Attributes:
         noise: One of these.
-        without_noise: The drift, as it was given. One that is an `AbstractSplit` or an `AbstractSemilinear` has the
-            methods for stiff noise: `sciml.solvers.SemiImplicitEuler` and `sciml.solvers.StochasticETD1`.
-        interpretation: In what sense $g \, dW$ is meant, "ito" or "stratonovich"; the same thing for additive noise.
-            A method that solves in the other sense is given the drift that makes up for it,
+        without_noise: The drift, as given. For an `AbstractSplit` or an `AbstractSemilinear` there are methods for
+            stiff noise: `sciml.solvers.SemiImplicitEuler` and `sciml.solvers.StochasticETD1`.
+        interpretation: The interpretation of $g \, dW$, "ito" or "stratonovich"; both agree for additive noise. A
+            method that uses the other interpretation gets the corrected drift,
             $f \mp \tfrac12 \sum_j (\partial_y g_j) g_j$.
 
     Raises:

@@ -32,42 +32,41 @@ def ensemble(
     block: int | None = None,
     throw: bool = False,
 ) -> PyTree:
-    r"""Runs `fn` for every member, spread over the devices: $y_i = f(p_i, s)$.
+    """Runs `fn` for every member, spread over the devices: $y_i = f(p_i, s)$.
 
-    A `jax.vmap` that uses all devices. It works in `jax.jit`, `jax.grad` and `jax.vmap`, and can be
-    called directly. Devices do not communicate while members run, so that each one goes at its own
-    pace: a loop whose length depends on the member stops on each device when that device's members are
-    done. The gradient with respect to `shared` is summed over the devices once, at the end.
+    A `jax.vmap` that uses all devices. It works in `jax.jit`, `jax.grad` and `jax.vmap`, and can be called directly.
+    Devices do not communicate while members run, so each one runs at its own pace: a loop whose length depends on the
+    member stops on each device when that device's members are done. The gradient with respect to `shared` is summed
+    over the devices once, at the end.
 
-    Results leave split over the devices where the number of members is a multiple of
-    `block` times the number of devices. Otherwise the last member is repeated to fill up the last
-    block, the results are gathered on every device and the copies are cut off.
+    Results stay split over the devices if the number of members is a multiple of `block` times the number of devices.
+    Otherwise the last member is repeated to fill up the last block, and the results are gathered on every device
+    without the copies.
 
     Args:
-        fn: The function to run: `fn(one_members_params)`, or `fn(one_members_params, shared)` where `shared` is given.
-            May return any PyTree; parts that are not arrays or numbers (functions, strings) are returned unchanged.
-        params: The members: a PyTree of arrays with a leading axis of length `n`, or a `ParameterGrid`.
-            Random keys, typed or raw, are arrays too.
+        fn: The function to run: `fn(one_members_params)`, or `fn(one_members_params, shared)` if `shared` is given. May
+            return any PyTree; parts that are not arrays or numbers (functions, strings) are returned unchanged.
+        params: The members: a PyTree of arrays with a leading axis of length `n`, or a `ParameterGrid`. Random keys,
+            typed or raw, are also arrays.
         shared: Values that all members share, a PyTree.
-        mesh: The devices, from `sciml.parallel.mesh`; the mesh set by `jax.set_mesh`, or else all
-            devices by default. Only its axis "member" is used; `fn` may use the others.
-        block: How many members run side by side. By default `n` over the number of devices, rounded up:
-            the fastest, but the last bit of a result then depends on the number of devices. Give a
-            number to get the same bits from any number of devices: called from Python, every device
-            then runs one program for a single device, block by block. Inside `jax.jit` or `jax.grad`
-            there is one program for all devices, and the bits are the same from two devices up; a
-            program for one device is compiled through other passes and may differ in the last bit.
-            Smaller blocks also take less memory, and so does their gradient: it runs each block once more,
-            and keeps what one block needs. Some hundreds of members are a good block on a CPU.
-        throw: Whether to raise an error if a member failed: by the status of the `Solution` that it returned, or where
-            it returned none, by NaN and infinite numbers, as in `sweep`. Under a transformation look at these yourself.
+        mesh: The devices, from `sciml.parallel.mesh`; by default the mesh set by `jax.set_mesh`, or else all devices.
+            Only its axis "member" is used; `fn` may use the others.
+        block: The number of members that run side by side. The default is `n` over the number of devices, rounded up,
+            which is fastest, but then the last bit of a result depends on the number of devices. For bitwise identical
+            results on any number of devices, pass a number: called from Python, every device then runs one program for
+            a single device, block by block. Inside `jax.jit` or `jax.grad` there is one program for all devices, and
+            the bits are the same from two devices up; a program for one device is compiled through other passes and may
+            differ in the last bit. Smaller blocks also need less memory, and so does their gradient: it runs each block
+            once more, and keeps the values of one block. Some hundreds of members are a good block on a CPU.
+        throw: Whether to raise an error if a member failed: by the status of its `Solution`, or without one by NaN and
+            infinite numbers, as in `sweep`. Under a transformation check these yourself.
 
     Returns:
         The results of `fn`, every array with a leading axis of length `n`.
 
     Raises:
-        ValueError: If `params` is empty or its leaves' leading axes differ, if `block` is not
-            positive, or if the mesh has no axis "member" or is not the one in use.
+        ValueError: If `params` is empty or its leaves' leading axes differ, if `block` is not positive, or if the mesh
+            has no axis "member" or is not the one in use.
         TypeError: If `fn` cannot be called, or `block` is not an integer.
         SolveError: If a member failed and `throw` is set.
 

@@ -17,10 +17,10 @@ def mesh(*, member: int = -1, devices: Sequence[Any] | np.ndarray | None = None,
     """Arranges devices into a mesh with an axis named "member", and optional further axes.
 
     The axes are `Auto`: JAX chooses the placement of computations outside of `ensemble`, so the mesh can be used with
-    any code. (`jax.make_mesh` makes `Explicit` axes, which most code written for one device cannot run on.)
+    any code. (`jax.make_mesh` makes `Explicit` axes, which most code written for one device does not support.)
 
     Args:
-        member: How many devices, or groups of devices, share the members; -1 for all the rest.
+        member: The number of devices, or groups of devices, that share the members; -1 for all remaining devices.
         devices: The devices to use; all of `jax.devices()` by default.
         axes: Further named axes, for members that each span several devices.
 

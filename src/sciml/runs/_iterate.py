@@ -149,29 +149,27 @@ def iterate(
 ) -> Run:
     r"""Takes many steps of your own, $s_{n+1} = \mathrm{step}(s_n, k_n)$, as `simulate` takes the steps of a solver.
 
-    For Monte Carlo chains, cellular automata, lattice models, and whatever else advances by a function. Frames,
+    `iterate` is for Monte Carlo chains, cellular automata, lattice models, and other iterated functions. Frames,
     checkpoints, resuming after a crash with bitwise identical results, and the progress bar work as in `simulate`. Step
-    $n$ gets the key $k_n =$ `jax.random.fold_in(key, n)`, so that neither segments nor interruptions show in the
-    results.
+    $n$ gets the key $k_n =$ `jax.random.fold_in(key, n)`, so results depend neither on segments nor on interruptions.
 
     Args:
         step: `step(state, key)`, or `step(state)` without `key`: returns the next state, a PyTree like `state`.
         state: The initial state, a PyTree of arrays of any dtype.
         n_steps: The number of steps.
         key: A random key.
-        save_every: The number of steps between two frames; the first is of the initial state. Without it there are no
+        save_every: The number of steps between two frames; the first is the initial state. Without it there are no
             frames, and `Run.y` is the last state.
-        output: `output(state)`: what to keep of a state, computed on the device; by default the state.
+        output: `output(state)`, the part of the state to save, computed on the device; by default the state.
         stop: Conditions that end the run early, checked at every frame: a function `stop(state) -> bool`,
             `sciml.runs.WallTime(seconds)`, or a list of these. NaN in the state always ends it.
-        store: A folder for the frames, an `NpzStore`, or a `ZarrStore`. By default they stay in memory.
-        resume: Whether to go on with the run that the store holds. If not, a store that holds one is refused.
+        store: A folder for the frames, an `NpzStore`, or a `ZarrStore`. By default frames stay in memory.
+        resume: Whether to continue the run in the store. If False, a store that already contains a run raises an error.
         checkpoint_every: The seconds between two checkpoints; 0 for one after every segment.
         checkpoints: Another store for checkpoints, by default next to the frames.
-        segment_steps: The most steps between two looks of the host; by default few thousand for small states, fewer for
-            large ones.
-        progress: Whether to show a bar with the time left, or a function to call with a `Progress` after every
-            segment.
+        segment_steps: The maximum number of steps in a segment, after which the host checks the run; by default a few
+            thousand for small states, fewer for large ones.
+        progress: Whether to show a progress bar, or a function that is called with a `Progress` after every segment.
         throw: Whether to raise an error at the end if the run failed.
 
     Returns:

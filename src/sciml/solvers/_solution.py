@@ -50,18 +50,19 @@ class Stats(NamedTuple):
 
 
 class Solution(eqx.Module):
-    """The solution of an initial value problem; under `jax.vmap`, of one for each member.
+    """The solution of an initial value problem; under `jax.vmap`, one for each member.
 
     Attributes:
-        ts: The saved times, of shape `(times,)`; a PyTree of such where `diffrax.SaveAt(subs=...)` has several outputs.
+        ts: The saved times, of shape `(times,)`; a PyTree of such arrays if `diffrax.SaveAt(subs=...)` has several
+            outputs.
         ys: The states at these times: like `y0`, with the times first on every leaf; or the results of the outputs.
         status: A code of `sciml.Status`.
-        t_reached: The time up to which the solution is good; `t1` where it was successful.
+        t_reached: The time up to which the solution is valid; `t1` if it was successful.
         stats: Steps and evaluations.
         solver: The name of the method that was used, which `sciml.solve` may have chosen.
-        events: The events that happened, `Occurrences`; None where none were given. If an event ended the solve, later
-            saved values are NaN, and the end state is the state at the event. The row that `diffrax.SaveAt(t1=True)`
-            adds is also the end state, if `events` records that event.
+        events: The events that fired, `Occurrences`; None without `events`. If an event ended the solve, later saved
+            values are NaN, and the end state is the state at the event. The row that `diffrax.SaveAt(t1=True)` adds is
+            also the end state, if `events` records that event.
         dense: The data for `evaluate`; None without `saveat=diffrax.SaveAt(dense=True)`.
         resume: The start of a solve with a later `t1`, a `Resume`; None without
             `saveat=diffrax.SaveAt(solver_state=True)`.

@@ -108,7 +108,7 @@ def _first(wrong: Any, x: Any) -> tuple[str, Any]:
 
 
 _FAR = 100.0
-"""The ratio by which the largest initial element exceeds zero compared with the negative one."""
+"""An element below minus this multiple of the largest initial element is far below zero."""
 
 
 def warn_of_negative(sol: Solution, y0: Y, request: Request) -> None:

@@ -243,13 +243,13 @@ def square(x: Array) -> Array:
 
 
 class Domain(eqx.Module):
-    r"""A field split over devices: each holds a block and a few layers of its neighbours' cells.
+    """A field split over devices: each holds a block and a few layers of its neighbours' cells (halo).
 
-    Code written with a `Domain` runs on one device and on many. Called plainly, `pad` puts ghost cells around the whole
-    field, `sum` adds it up, `fftn` transforms it. Inside `run` the same calls are made on every device with the block
-    that it holds: `pad` gets the outermost layers of the neighbouring devices, axis by axis (halo exchange), and
+    Code written with a `Domain` runs on one device and on many. Outside of `run`, `pad` adds ghost cells to the whole
+    field, `sum` adds up its elements, and `fftn` transforms it. Inside `run` the same calls are made on every device
+    with its block: `pad` gets the outermost layers of the neighbouring devices, axis by axis (halo exchange), and
     applies the boundary conditions only at the edges of the field; `sum` adds up all blocks; `fftn` redistributes
-    blocks. Derivatives go through all of it.
+    blocks. All of them can be differentiated.
 
     A field's last dimensions are the dimensions of space; dimensions before them (components, times) are not split.
 

@@ -60,9 +60,9 @@ class ParameterGrid(eqx.Module):
 
 
 def parameter_grid(**axes: Any) -> ParameterGrid:
-    """Makes the members of a Cartesian grid, for `sweep` and `ensemble`.
+    """Creates the members of a Cartesian parameter grid, for `sweep` and `ensemble`.
 
-    The function that is run takes a dictionary with one value of every axis.
+    The function that is run gets a dictionary with one value of every axis.
 
     Args:
         axes: The values along each axis: arrays or lists with a leading axis of any length.

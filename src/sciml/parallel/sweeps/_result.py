@@ -160,13 +160,13 @@ class SweepResult(eqx.Module):
         values: The results of the function, NumPy arrays with a leading axis of members; None if they were reduced.
         status: One `Status` code per member, int32.
         members: The members as they were given: a PyTree with a leading axis, a `ParameterGrid` or made by `generate`.
-        seconds: How long this call took, compilation included.
+        seconds: The duration of this call, including compilation.
         reduced: The results of the reductions, if there were any.
-        attempts: How often each member ran, int32; more than once where it was retried.
+        attempts: The number of runs of each member, int32; more than one if it was retried.
         n_steps: Each member's own steps and the steps executed on its lane, of shape `(members, 2)`; None if the
             function returned no solution with them.
-        block: How many members ran side by side.
-        stored: How many members this call found in its store, and did not run.
+        block: The number of members that ran side by side.
+        stored: The number of members that this call found in its store, and did not run.
     """
 
     values: PyTree

@@ -49,63 +49,63 @@ def sweep(
 ) -> SweepResult:
     """Runs `fn` for every member, block by block, and collects the results on the host.
 
-    Every device runs one block of exactly `block` members at a time, at its own pace, and has the next
-    one waiting while the host fetches the last. The results do not depend on the number of
-    devices, to the last bit: the function is traced and compiled once, and every device that is used runs
-    that program (compiled for each of them where it calls Python, or where JAX keeps a cache of programs on
-    disk). A member that fails is marked in `status`, and changes no other. `sweep` runs
-    from Python; inside `jax.jit`, or for gradients, use `ensemble`.
+    Every device runs one block of exactly `block` members at a time, at its own pace, and the next block waits there
+    while the host fetches the last. The results are bitwise independent of the number of devices: the function is
+    traced and compiled once, and every device runs that program (compiled for each device if it calls Python, or if JAX
+    keeps a cache of programs on disk). A member that fails is marked in `status` and does not affect the others.
+    `sweep` must be called from Python; inside `jax.jit`, or for gradients, use `ensemble`.
 
-    With `store`, every block is written to disk when it is done, whole or not at all. The same call made again after
+    With `store`, every block is written to disk when it is done, complete or not at all. The same call made again after
     the process was killed reads the stored blocks and runs the rest, on any number of devices, with bitwise identical
     results. A store identifies its sweep: it raises an error for another one, whose members, function, solver, shared
     values, key, block, dtypes or versions differ, and lists the differences.
 
     Args:
         fn: The function to run: `fn(one_members_params)`, with `shared` as the next argument if it is given, and a
-            random key if `key` is given: as the keyword `key` where `fn` has a parameter of that name, else as the last
+            random key if `key` is given: as the keyword `key` if `fn` has such a parameter, otherwise as the last
             argument. May return any PyTree, a `sciml.Solution` for example. As for `jax.jit`, values from outside are
             read when it is traced first: pass changing values as `shared`.
-        params: The members: a PyTree of arrays with a leading axis of length `n`, such as `sobol` and
-            `latin_hypercube` make, a list of numbers, a `grid`, or members made from their number by `generate`.
+        params: The members: a PyTree of arrays with a leading axis of length `n`, for example from `sobol` or
+            `latin_hypercube`, a list of numbers, a `grid`, or members computed from their index by `generate`.
         shared: Values that all members share, a PyTree.
         key: A random key; member `i` gets `jax.random.fold_in(key, i)`.
-        mesh: The devices, from `sciml.parallel.mesh`; by default the mesh set by `jax.set_mesh`, or
-            else all devices of this process.
-        block: How many members run side by side on a device. The default is the block of the store, or a number that
-            depends only on `n`, the platform and `memory`. The last bit of a result may depend on it.
-        memory: How many bytes a block may take on a device, where `block` is not given; by default 1 GiB on a CPU and a
-            quarter of an accelerator's memory. XLA reports the memory of a block before anything runs.
-        batching: How members of unequal length share a loop. "lockstep": in the order given, where a block takes
-            as long as its slowest member. "sorted": by falling `cost`, so that members of one block take about as long.
-            "refill": lanes whose member is done take up the next; `fn` must have a parameter `batching`, gets "refill"
-            for it and hands it on to `sciml.solve`. With the others it gets "lockstep" where it has no default.
-        cost: With `batching="sorted"`, what each member is expected to take: one number per member, or a function
-            of one member's parameters.
-        output: Applied to what `fn` returned, on the device, to keep less of it.
-        reduce: A reduction, or a PyTree of them: `Mean`, `Variance`, `Quantiles`, `Histogram`, `TopK`, or your own.
-            They replace the members' values, which then reach neither the host nor the store.
-        store: A folder for the blocks, one npz file each, or a store of `sciml.stores`. A `ZarrStore` makes one data
-            set of them, where there are neither reductions nor retries.
-        resume: Whether to go on with a sweep that the store holds; if not, one that holds any is an error.
-        on_fail: "keep" to go on when members fail, "raise" to stop with an error after their block, or a
-            `Retry` to run those that failed again with other options.
+        mesh: The devices, from `sciml.parallel.mesh`; by default the mesh set by `jax.set_mesh`, or else all devices of
+            this process.
+        block: The number of members that run side by side on a device. The default is the block of the store, or a
+            number that depends only on `n`, the platform and `memory`. The last bit of a result may depend on it.
+        memory: The memory that a block may use on a device in bytes, if `block` is not given; by default 1 GiB on a CPU
+            and a quarter of an accelerator's memory. XLA reports the memory of a block before anything runs.
+        batching: How members of unequal length share a loop. "lockstep": in the given order; a block takes as long as
+            its slowest member. "sorted": by decreasing `cost`, so that members of one block take about equally long.
+            "refill": a lane whose member is done starts the next one; `fn` must have a parameter `batching`, gets
+            "refill" for it and passes it to `sciml.solve`. With the other values it gets "lockstep" if it has no
+            default.
+        cost: With `batching="sorted"`, the expected cost of each member: one number per member, or a function of one
+            member's parameters.
+        output: A function applied to the result of `fn`, on the device, to keep less of it.
+        reduce: A reduction, or a PyTree of reductions: `Mean`, `Variance`, `Quantiles`, `Histogram`, `TopK`, or your
+            own. They replace the members' values, which then reach neither the host nor the store.
+        store: A folder for the blocks, one npz file each, or a store of `sciml.stores`. A `ZarrStore` writes one data
+            set, without reductions and retries.
+        resume: Whether to continue the sweep in the store; if False, a store that already contains one raises an error.
+        on_fail: "keep" to continue when members fail, "raise" to stop with an error after their block, or a `Retry` to
+            run failed members again with other options.
         executor: Runs the blocks instead of this process: any `concurrent.futures` executor, such as
             `ProcessPoolExecutor` with the start method "spawn", or `dask.distributed.Client().get_executor()`. Each
-            worker uses its first device. Processes that are forked would hang, and are refused.
-        progress: Whether to show a bar, or a function to call with a `Progress` after every block.
-        throw: Whether to raise an error at the end where members failed and no retry helped. By default look at
-            `status` and `failed`: of many members some may fail. All have run by then, and a `store` holds them.
+            worker uses its first device. Forked processes would hang, and raise an error.
+        progress: Whether to show a progress bar, or a function that is called with a `Progress` after every block.
+        throw: Whether to raise an error at the end if members failed and no retry helped. By default check `status` and
+            `failed`: of many members some may fail. All members have run by then, and a `store` contains them.
 
     Returns:
         A `SweepResult`. A member's status is the status of the solution it returned. If it returned none, or `output`
         kept none, members with NaN or infinite numbers have `Status.nonfinite`.
 
     Raises:
-        ValueError: If `params` is empty or its leaves' leading axes differ, or an argument cannot be used.
+        ValueError: If `params` is empty or its leaves' leading axes differ, or an argument is invalid.
         TypeError: If an argument has the wrong type, a function is being traced, or `fn` returns no array.
         SolveError: If a member failed and `on_fail` is "raise", or `throw` is set.
-        StoreError: If the store is another sweep's, or cannot be read or written.
+        StoreError: If the store belongs to another sweep, or cannot be read or written.
         RuntimeError: If the executor cannot run a block.
 
     Example:

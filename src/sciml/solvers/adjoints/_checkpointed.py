@@ -17,32 +17,31 @@ from ._no_length import with_rates_by_times
 
 
 class Checkpointed(AbstractAdjoint):
-    """Reverse mode by running the accepted steps again from last to first; the default.
+    """Reverse mode with checkpointing: runs the accepted steps again from last to first; the default adjoint.
 
-    The gradient is exact for the computed solution, with constant step sizes. Under `jax.vmap` forward and backward
-    loop run over lanes. Forward mode without reverse mode (`jax.jvp`, `jax.jacfwd`) requires `Direct` or `Forward`;
-    forward mode of a gradient, as in `jax.hessian`, works.
+    The gradient is exact for the computed solution, with constant step sizes. Under `jax.vmap` the forward and the
+    backward loop run over lanes. Forward mode without reverse mode (`jax.jvp`, `jax.jacfwd`) requires `Direct` or
+    `Forward`; forward mode of a gradient, as in `jax.hessian`, works.
 
-    With fixed steps whose number is known, to the end state or by a method that interpolates with saved times that are
-    known when traced, states are kept in levels as by `sciml.checkpointed_scan`: all of them where they fit in
-    `memory`, otherwise $c_1$ of them evenly spread, $c_2$ of those between two of these when the gradient comes to
-    them, and so on, at the cost of one more solve for each level after the first. Any other loop keeps a fixed number
-    of steps, its last ones. If more steps are needed, the backward pass runs the loop again and stores evenly spread
-    states, and runs each interval between two of them once more. This costs two more solves, and more if there are
-    hundreds of times more steps than records. The gradient then belongs to the second run, in which rounding may have
-    chosen other steps.
+    For a known number of fixed steps, states are stored in levels as by `sciml.checkpointed_scan`. This holds for the
+    end state, and for known saved times with a method that interpolates. All states are stored if they fit in `memory`;
+    otherwise $c_1$ of them evenly spread, $c_2$ between two of these when the gradient reaches them, and so on, at the
+    cost of one more solve for each level after the first. Any other loop stores a fixed number of steps, its last ones.
+    If more steps are needed, the backward pass runs the loop again and stores evenly spread states, and runs each
+    interval between two of them once more. This costs two more solves, and more if there are hundreds of times more
+    steps than records. The gradient then belongs to the second run, in which rounding may have chosen other steps.
 
-    At most one of the three is given. `sciml.inspect.adjoint_memory` reports the memory of each.
+    At most one of the three arguments may be given. `sciml.inspect.adjoint_memory` reports the memory of each.
 
     Attributes:
-        memory: About how many bytes the record may take for all members of a `vmap`; by default
-            256 MiB. Takes the fewest levels that fit, and where none do, those with the fewest states. With
-            error control no more than 16 MiB are used, since the record is set up before the number of
-            steps is known; implicit methods, whose steps take longer than that, use all of it for up to 256 steps
-            of states of 64 bytes or more, and within 16 MiB for up to 512.
-        levels: The number of levels, for fixed steps of known number; 1 keeps all states.
-        segments: The number of segments of two levels; with error control or traced times, of steps that are
-            kept, rounded up to a power of two and to at least 16.
+        memory: The approximate size of the record in bytes, for all members of a `vmap`; by default 256 MiB. It selects
+            the fewest levels that fit, or if none fit, the levels with the fewest states. With error control at most 16
+            MiB are used, because the record is allocated before the number of steps is known. Implicit methods, whose
+            steps take longer than that, use all of it for up to 256 steps of states of 64 bytes or more, and within 16
+            MiB for up to 512 steps.
+        levels: The number of levels, for a known number of fixed steps; 1 stores all states.
+        segments: The number of segments of two levels; with error control or traced times the number of stored steps,
+            rounded up to a power of two and to at least 16.
 
     Raises:
         ValueError: If more than one is given or one is not positive; in the solve, if `levels` are given for a loop

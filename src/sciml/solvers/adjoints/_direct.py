@@ -29,10 +29,10 @@ class Direct(AbstractAdjoint):
 
     Forward mode and its compositions (`jax.jvp`, `jax.jacfwd`, `jax.hessian`) work for any solve. The step sizes are
     constant, as in every adjoint: derivatives do not include the controller. Reverse mode works with fixed steps of a
-    method that interpolates, where all times are known when traced; the memory grows with their number. It is not
+    method that interpolates, if all times are known when traced; its memory grows with the number of steps. It is not
     supported with error control or a traced time, nor if saved times stop the loop: for a method whose steps end at
     them, or for more than eight in one step. Under `jax.vmap` the loop is JAX's own batched loop, slower than the lanes
-    that `Checkpointed` runs over.
+    of `Checkpointed`.
 
     Example:
         ```python

@@ -309,18 +309,18 @@ def _along(time: Array, slopes: Array) -> Array:
 
 
 class Forward(AbstractAdjoint):
-    r"""Sensitivities alongside the solve, for few parameters: forward and reverse mode through any loop.
+    r"""Forward sensitivity analysis for few parameters: forward and reverse mode through any loop.
 
-    With $x$ all numbers by which the solution is differentiated, the columns of $S_n = \partial y_n /
-    \partial x$ are carried along with the state, step by step, with constant step sizes,
+    Let $x$ be all differentiated numbers. The columns of $S_n = \partial y_n / \partial x$ are carried along with the
+    state, step by step, with constant step sizes,
 
     $$S_{n+1} = \frac{\partial \Phi_{h_n}}{\partial y} S_n + \frac{\partial \Phi_{h_n}}{\partial x},$$
 
-    and a gradient is $S^T \bar y$. It costs as much as one solve and one more tangent for each number in $x$, whatever
-    the number of steps, and agrees with `Checkpointed` to rounding. Other values are not carried. The memory consists
-    of the columns at the saved times. Under `jax.vmap` the columns run over lanes with their members, within one pass
-    over a step where that is short; and where `solve(impl=...)` takes a kernel they run in it, unless times are
-    differentiated. Forward mode also computes all columns: for one tangent in many parameters use `Direct`.
+    and a gradient is $S^T \bar y$. It costs one solve and one tangent for each number in $x$, whatever the number of
+    steps, and agrees with `Checkpointed` to rounding. Other values are not carried. The memory consists of the columns
+    at the saved times. Under `jax.vmap` the columns run over lanes with their members, in one pass for a short step. If
+    `solve` uses a kernel, they run in it, unless times are differentiated. Forward mode also computes all columns: for
+    one tangent in many parameters use `Direct`.
 
     Attributes:
         limit: The maximum number of columns; with more, an error is raised when the solve is traced.

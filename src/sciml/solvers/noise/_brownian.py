@@ -183,16 +183,15 @@ class _Piece(NamedTuple):
 class BrownianPath(AbstractBrownian):
     r"""A path of Brownian motion, a function of its key and of time only.
 
-    `sciml.solve(..., key=path)` sees the same path with steps of any length: with `dt` and with `dt / 2`, with one
-    method and with another, and a test can evaluate an exact solution on it. The interval is divided into halves
-    `depth` times; between these points the path is a line, so that steps should be many times as long as
-    $(t_1 - t_0) / 2^\mathrm{depth}$.
+    `sciml.solve(..., key=path)` uses the same path with steps of any length and with any method, for example with `dt`
+    and `dt / 2`, and a test can evaluate an exact solution on it. The interval is halved `depth` times; between the
+    resulting points the path is linear, so steps should be many times longer than $(t_1 - t_0) / 2^\mathrm{depth}$.
 
     Attributes:
         words: The words of the key.
         t0: The start of the interval.
         t1: Its end.
-        depth: How often it is halved.
+        depth: The number of halvings.
 
     Raises:
         TypeError: If the key is not a key.

@@ -216,32 +216,33 @@ def solve_bvp(
 ) -> Solution:
     r"""Solves the boundary value problem $\dot y = f(t, y, \mathrm{args})$, $b(y(t_0), y(t_1), \mathrm{args}) = 0$.
 
-    Between two nodes the solution is a cubic that satisfies the equation at both and in the middle (Lobatto IIIa, order
-    4). Nodes are added where the residual of the equation is too large, unless something is traced, as in a gradient:
-    there the nodes are those that are given, so find them first, and pass `ts=sol.ts, ys=sol.ys`. Derivatives with
-    respect to `args` follow from the implicit function theorem, in forward and reverse mode, with one linear solve.
+    Between two nodes the solution is a cubic that satisfies the equation at both and in the middle (collocation,
+    Lobatto IIIa, order 4). Nodes are added where the residual of the equation is too large, unless something is traced,
+    as in a gradient, which only uses the given nodes: find them first, and pass `ts=sol.ts, ys=sol.ys`. Derivatives
+    with respect to `args` follow from the implicit function theorem, in forward and reverse mode, with one linear
+    solve.
 
-    The equations of all nodes are one dense linear system, in about a second for 500 nodes of two unknowns. A
-    parameter that is not known, as an eigenvalue, is one more component of the state whose rate is zero.
+    The equations of all nodes are one dense linear system, which takes about a second for 500 nodes of two unknowns. An
+    unknown parameter, such as an eigenvalue, is one more component of the state whose rate is zero.
 
     Args:
         model: `f(t, y, args) -> dy/dt`, as for `solve`.
-        boundary: $b$, a function `boundary(y_start, y_end, args)` of the states at both ends, that returns as many
-            numbers, an array or a PyTree, as the state has.
-        ts: The nodes to begin with, of shape `(nodes,)`, ascending or descending; their ends are $t_0$ and $t_1$.
+        boundary: $b$, a function `boundary(y_start, y_end, args)` of the states at both ends, which returns one number
+            for each state component, as an array or a PyTree.
+        ts: The initial nodes, of shape `(nodes,)`, ascending or descending; their ends are $t_0$ and $t_1$.
         ys: A guess of the states there: a PyTree like the state, with the nodes first on every leaf.
         args: The last argument of the model and of `boundary`, any PyTree.
-        rtol: The residual $\|\dot y - f\|$ that is allowed between nodes, relative to $\|f\|$ plus the mean
-            of $|y|$ over the length of the interval, for each component.
-        solver: An optimistix solver whose result the iteration starts from, as `optimistix.Dogleg(1e-3, 1e-3)` where
-            the guess is poor. By default it starts from the guess. The iteration is Newton's with damped steps. Neither
-            its course nor its end depends on factors that equations and conditions are multiplied by.
-        max_steps: The limit on iterations, for each set of nodes.
-        max_nodes: How many nodes there may be.
-        throw: Whether to raise an error where none was found; under a transformation look at `status`.
+        rtol: The allowed residual $\|\dot y - f\|$ between nodes, relative to $\|f\|$ plus the mean of $|y|$ over the
+            length of the interval, for each component.
+        solver: An optimistix solver whose result is the start of the iteration, such as `optimistix.Dogleg(1e-3, 1e-3)`
+            for a poor guess. By default it starts from the guess. The iteration is a damped Newton iteration, which
+            does not depend on the scaling of equations and conditions.
+        max_steps: The maximum number of iterations, for each set of nodes.
+        max_nodes: The maximum number of nodes.
+        throw: Whether to raise an error if no solution was found; under a transformation check `status`.
 
     Returns:
-        A `Solution` with nodes as `ts`; `evaluate` and `derivative` give it between them. NaN where none was found.
+        A `Solution` with nodes as `ts`; `evaluate` and `derivative` return it between them. NaN if none was found.
 
     Raises:
         ValueError: If nodes or states have the wrong shape or order, or `boundary` returns another number of numbers.

@@ -196,10 +196,10 @@ def steady_state(
     max_steps: IntScalarLike = 256,
     throw: bool = True,
 ) -> Solution:
-    r"""Finds the state at rest, $f(t, y, \mathrm{args}) = 0$, that the model comes to from `y0`.
+    r"""Finds the steady state (equilibrium), $f(t, y, \mathrm{args}) = 0$, that the model reaches from `y0`.
 
-    By default the model is followed by implicit steps that grow, until they are Newton's. Conserved quantities, such as
-    the total of an enzyme, keep their values at `y0`, although $f$ by itself does not determine them.
+    By default the model is integrated with implicit steps that grow until they are Newton steps. Conserved quantities,
+    such as the total of an enzyme, keep their values at `y0`, although $f$ by itself does not determine them.
 
     The derivatives follow from the implicit function theorem: one linear solve, whatever the number of iterations, in
     forward and reverse mode; see `Implicit`. With respect to `y0` they are the derivatives of the conserved quantities.
@@ -209,22 +209,23 @@ def steady_state(
         y0: The start, a PyTree of real arrays. It sets the conserved quantities.
         args: The third argument of the model.
         conserved: A function `conserved(y)` that returns an array of conserved quantities, which may be nonlinear. By
-            default a `ReactionNetwork` gives its `conservation_laws()`. For other models, linear conserved
-            quantities are found: they are the left null space that the Jacobians at several states share. A function
-            that returns an empty array holds nothing.
+            default a `ReactionNetwork` uses its `conservation_laws()`. For other models, linear conserved quantities
+            are detected: they are the left null space that the Jacobians at several states share. A function that
+            returns an empty array fixes nothing.
         t: The time at which the model is evaluated.
         rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32.
         atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32.
-        solver: An optimistix solver, which looks for a root near `y0`, stable or not. By default the model is followed;
-            if it does not come to rest, Levenberg's and Marquardt's method looks for a root near `y0`. That root may be
-            unstable. It is not sought with `conserved`, whose level may have several roots.
-        max_steps: The limit on iterations of each of them.
-        throw: Whether to raise an error if none is found; under a transformation look at `status`.
+        solver: An optimistix solver, which finds a root near `y0`, stable or not. By default the model is followed; if
+            it does not come to rest, the Levenberg-Marquardt method searches for a root near `y0`, which may be
+            unstable. This search is skipped with `conserved`, because several roots may have the same conserved
+            quantities.
+        max_steps: The maximum number of iterations of each of them.
+        throw: Whether to raise an error if no root is found; under a transformation check `status`.
 
     Returns:
         A `Solution` with `ts` of shape `(1,)`, which holds `t`, and `ys` as from `solve`; NaN if no root was found. Its
-        status is `undetermined` where the Jacobian is singular although conserved quantities are held, or where a
-        quantity that was found is not conserved: rate constants that differ widely may cause this in float32.
+        status is `undetermined` if the Jacobian is singular even with the conserved quantities fixed, or if a detected
+        quantity is not conserved: rate constants that differ widely may cause this in float32.
 
     Raises:
         TypeError: If an argument has the wrong type, or the state is complex.

@@ -48,11 +48,11 @@ class Mode(NamedTuple):
 class Switching(AbstractStepper):
     r"""`diffrax.Tsit5` while the equation is not stiff, `Rodas5P` while it is.
 
-    Each step estimates the largest eigenvalue $\rho$ of the Jacobian, an explicit one by its last two stages and one
-    product with the Jacobian, an implicit one by a few. If $h \rho$ stays at the stability limit of Tsit5, the implicit
-    method takes over; it hands back when that limit would no longer restrict the steps. Of many members under
-    `jax.vmap` each has its own method, and a step costs what both cost: for an ensemble that is known to be stiff take
-    `Rodas5P`.
+    Each step estimates the largest eigenvalue $\rho$ of the Jacobian: an explicit step by its last two stages and one
+    product with the Jacobian, an implicit one by a few products. If $h \rho$ stays at the stability limit of Tsit5, the
+    implicit method takes over; it hands back when that limit would no longer restrict the steps. Under `jax.vmap` each
+    member has its own method, and a step costs as much as both methods together: for an ensemble that is known to be
+    stiff use `Rodas5P`.
 
     Source:
         E. Hairer, G. Wanner, Solving Ordinary Differential Equations II, section IV.2; L. Petzold, Automatic selection

@@ -385,17 +385,17 @@ class BDF(AbstractStepper):
     one length the next order is the one of $k - 1$, $k$, $k + 1$ that allows the longest step, by the estimates of the
     errors of all three.
 
-    A step costs one system, where one of `Rodas5P` costs eight and one of `Radau5` three times as much: the method for
-    expensive vector fields and large systems at loose to middling tolerances. Orders 1 and 2 are L-stable; those above
-    are unstable near the imaginary axis, so what oscillates undamped takes `Rodas5P` or `Radau5`. Within steps the
-    solution is the polynomial of the same order. Of many members under `jax.vmap` each has its own order and step.
-    After an event that changes the state it begins again with order 1.
+    A step costs one system, compared with eight for `Rodas5P` and three times as much for `Radau5`: the method for
+    expensive vector fields and large systems at loose to moderate tolerances. Orders 1 and 2 are L-stable; higher
+    orders are unstable near the imaginary axis, so for undamped oscillations use `Rodas5P` or `Radau5`. Dense output is
+    the polynomial of the same order. Under `jax.vmap` each member has its own order and step. After an event that
+    changes the state it restarts with order 1.
 
     Gradients go through the accepted steps, each by the derivative of the implicit function; lengths and orders are
     constant to them. With fixed steps (`dt=`) the order is `max_order`, and the first `max_order` steps use `Rodas5P`.
 
     Attributes:
-        max_order: The highest order, from 1 to 5; 2 for what oscillates with little damping.
+        max_order: The highest order, from 1 to 5; 2 for oscillations with little damping.
         mass: The constant matrix $M$, of shape `(n, n)`, as of `Rodas5P`, or None for the identity. If it is singular,
             the system must have index one, and `y0` is a guess of the variables that its algebraic equations determine.
         linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, with tolerances

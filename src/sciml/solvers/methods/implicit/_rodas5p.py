@@ -102,11 +102,11 @@ class Rodas5P(AbstractRosenbrockSolver):
     r"""Rodas5P, a Rosenbrock method of order 5(4) for stiff equations $M \dot y = f(t, y)$.
 
     Eight stages, stiffly accurate, L-stable, with dense output of order 4; also for singular $M$ if the system has
-    index one. The method of choice for stiff systems at normal tolerances, down to about 1e-9. The Jacobian comes from
-    forward mode once a step, also the derivative by time. Systems of up to eight unknowns, and sparse ones of up to
-    sixteen, are factorised entry by entry, without pivoting where there is no mass matrix. For larger ones the program
-    of the model determines the possible entries of the Jacobian: independent parts are factorised side by side, bands
-    as bands, and everything else as dense; `sciml.inspect.jacobian` shows it.
+    index one. The method of choice for stiff systems at normal tolerances, down to about 1e-9. The Jacobian and the
+    time derivative are computed in forward mode once per step. Systems of up to eight unknowns, and sparse ones of up
+    to sixteen, are factorised entry by entry, without pivoting where there is no mass matrix. For larger ones the
+    program of the model determines the possible entries of the Jacobian: independent parts are factorised side by side,
+    bands as bands, and everything else as dense; `sciml.inspect.jacobian` shows it.
 
     With a singular mass matrix `sciml.solve` first solves the algebraic equations at `t0` for the
     algebraic variables, for which `y0` is the guess; inside `diffrax.diffeqsolve`, `y0` must satisfy
