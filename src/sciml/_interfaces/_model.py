@@ -123,8 +123,8 @@ class AbstractSplit(AbstractModel):
     r"""A model with a stiff linear part, $\dot y = A y + N(t, y)$, in which one can solve.
 
     Implicit-explicit methods (`sciml.solvers.ARK`) take $A$ implicitly and $N$ explicitly. They need $A y$ and
-    solutions of $(1 - \tau A) y = r$, which a model gives by whatever is fastest: a transform, a banded solve,
-    multigrid. By default `solve_shifted` factorises $1 - \tau A$ as a dense matrix.
+    solutions of $(1 - \tau A) y = r$, which a model computes in the fastest way for its structure: a transform, a
+    banded solve, multigrid. By default `solve_shifted` factorises $1 - \tau A$ as a dense matrix.
 
     Example:
         ```python

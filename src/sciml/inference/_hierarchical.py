@@ -525,33 +525,33 @@ def hierarchical(
     nodes: int = 1,
     method: Literal["laplace", "focei", "foce"] | Any = "laplace",
 ) -> Hierarchical:
-    r"""Makes a population of subjects, each with random effects, a density of the population's parameters.
+    r"""Returns the density of the parameters of a population of subjects, each with random effects.
 
     Subject $i$ has effects $b_i \sim p(b \mid \theta)$ and data $d_i \sim p(d \mid \theta, b_i)$. The marginal density
     of the parameters $\theta$ is
 
     $$p(\theta) \prod_i \int p(d_i \mid \theta, b)\, p(b \mid \theta)\, db$$
 
-    whose integrals are taken by Laplace's method about each subject's most probable effects $b^*$,
+    whose integrals are approximated by Laplace's method about each subject's most probable effects $b^*$,
 
     $$\log \int p(d, b \mid \theta)\, db \approx \log p(d, b^* \mid \theta) + \tfrac{q}{2} \log 2 \pi
     - \tfrac12 \log \det B$$
 
-    or with more `nodes` by Gauss-Hermite quadrature about them. The curvature $B$ is minus the Hessian for
+    or with more `nodes` by adaptive Gauss-Hermite quadrature about them. The curvature $B$ is minus the Hessian for
     `method="laplace"`. First-order conditional estimation replaces it by its mean over data, the Fisher information by
     first derivatives of the predictions: `"focei"` with interaction, where the noise depends on the effects as in
     `observe`, and `"foce"` without, where the noise is evaluated at typical effects, whose free variables are zero. It
-    takes a derivative less, which of costly solves is the larger part, and its curvature is positive everywhere. The
-    names follow nlmixr2; in NONMEM it is FOCE with and without INTER.
+    needs one derivative less, which saves most of the time for costly solves, and its curvature is positive
+    everywhere. The names follow nlmixr2; in NONMEM it is FOCE with and without INTER.
 
     All subjects are lanes of one program. Derivatives go through the most probable effects by implicit differentiation.
     If effects and noise are normal and the prediction is linear in the effects, all methods are exact with one node.
-    Integrals by Laplace's method need two derivatives by the effects, and gradients by the parameters a third: a solve
-    in `observe` takes `adjoint=sciml.adjoints.Direct()`, which is of forward mode.
+    Integrals by Laplace's method need two derivatives with respect to the effects, and gradients with respect to the
+    parameters a third: use `adjoint=sciml.adjoints.Direct()`, which is forward mode, for a solve in `observe`.
 
     If a subject has no most probable effects, for example because a far step of an optimiser makes its curvature
-    singular or its solve fail, the density is zero, as for any failing model: an optimiser turns back, and in a batch
-    the other members continue.
+    singular or its solve fail, the density is zero, as for any failing model: an optimiser takes a shorter step, and in
+    a batch the other members continue.
 
     Args:
         model: The population's parameters, any PyTree, as in `log_density`.
@@ -563,8 +563,8 @@ def hierarchical(
             `{"clearance": inference.Normal(0.0, model["spread"])}`.
         subjects: Further values of each subject, such as doses and times: a PyTree of arrays with a leading axis of
             subjects.
-        nodes: The number of nodes along each axis of the effects; with more than one `"laplace"` and `"focei"` are two
-            ways to place them, and come to the same.
+        nodes: The number of nodes along each axis of the effects; with more than one, `"laplace"` and `"focei"` are two
+            ways to place them, with the same limit.
         method: The curvature about the most probable effects: `"laplace"`, `"focei"` or `"foce"`. The last two support
             `Normal`, `LogNormal` and `PoissonCounts` as distributions of data (`"foce"` the first two), or custom ones
             with a method `information()`, which returns the Fisher information of one datum about each parameter by its

@@ -437,19 +437,19 @@ def log_density(
     data: PyTree,
     priors: Sequence[tuple[Callable, Any]] | Any,
 ) -> LogDensity:
-    r"""Makes a model, its priors and data the logarithm of a posterior's density, as a function of free variables.
+    r"""Returns the logarithm of a posterior's density as a function of free variables.
 
-    Samplers and optimisers move freely in these: positive parameters are sampled as logarithms, bounded ones as logits,
-    by the transforms of `sciml.fit`, and the logarithm of the Jacobian is part of the density. The result is a PyTree
-    and a pure function: `jax.jit`, `jax.grad`, `jax.hessian` and `jax.vmap` work. If a solve in `observe` only supports
-    forward mode, as with `adjoint=sciml.adjoints.Direct()`, which suits few parameters, its gradient is computed in
-    forward mode, and `jax.grad` works as well.
+    Free variables are unconstrained, as samplers and optimisers need: positive parameters are sampled as logarithms,
+    bounded ones as logits, by the transforms of `sciml.fit`, and the logarithm of the Jacobian is part of the density.
+    The result is a PyTree and a pure function: `jax.jit`, `jax.grad`, `jax.hessian` and `jax.vmap` work. If a solve in
+    `observe` only supports forward mode, as with `adjoint=sciml.adjoints.Direct()`, which suits few parameters, its
+    gradient is computed in forward mode, and `jax.grad` works as well.
 
     Args:
         model: The model, any PyTree: an `eqx.Module`, or a dictionary of one and of initial states and noise.
         observe: `observe(model)` returns the distribution of the data, such as
             `inference.Normal(trajectory, model["sigma"])` or `inference.PoissonCounts(expected)`, or a PyTree of
-            distributions with the structure of `data`. If a solve may fail, pass it `throw=False`: the density is zero
+            distributions with the structure of `data`. Pass `throw=False` to a solve that may fail: the density is zero
             there.
         data: The observations: an array, or a PyTree of arrays. NaN marks missing observations.
         priors: Tuples `(selector, prior)`. The selector picks leaves of the model, as in `eqx.tree_at`; these are

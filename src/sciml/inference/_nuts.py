@@ -95,23 +95,23 @@ def nuts(
     max_doublings: int = 10,
     mesh: Any = None,
 ) -> Draws:
-    """Draws from a posterior by the no-U-turn sampler of BlackJAX, with its adaptation in the warm-up.
+    """Draws from a posterior with the no-U-turn sampler of BlackJAX and its adaptation during warm-up.
 
-    An adapter of a few lines. The adaptation learns correlations of up to 50 parameters, and only scales of more.
-    Chains are lanes of one program; with several devices each has its own chains, and none waits for or sends anything
-    to another. Chain `i` takes `fold_in(key, i)`.
+    The adaptation estimates a full mass matrix for up to 50 parameters, and a diagonal one for more.
+    Chains are lanes of one program; several devices run their own chains without communication. Chain `i` uses
+    `fold_in(key, i)`.
 
     Args:
         density: A `LogDensity`, or any function of a position where `start` is given.
         key: A random key.
         chains: The number of chains.
-        draws: How many draws of each chain are kept.
-        warmup: How many steps before that adapt the step size and the masses, and are dropped.
+        draws: The number of draws of each chain to keep.
+        warmup: The number of steps before these, which adapt the step size and the masses and are dropped.
         start: Positions to start from, with a leading axis of length `chains`; draws from the prior by default. Or the
             result of `density.laplace()`: chains start at its draws, and the warm-up, which has scales and correlations
             from the beginning, takes a fraction of the time.
-        target: The rate of acceptance that the step size is adapted to; more means smaller steps.
-        max_doublings: The most doublings of a trajectory.
+        target: The target acceptance rate of the step size's adaptation; a higher rate means smaller steps.
+        max_doublings: The maximum number of doublings of a trajectory.
         mesh: The devices, from `sciml.parallel.mesh`; all of them by default.
 
     Returns:

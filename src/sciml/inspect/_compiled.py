@@ -13,8 +13,8 @@ class Cost(NamedTuple):
     """Work of one call.
 
     Attributes:
-        flops: Floating-point additions, products and the like.
-        transcendentals: Evaluations of `exp`, `sin`, `log` and the like.
+        flops: Floating-point operations such as additions and products.
+        transcendentals: Evaluations of functions such as `exp`, `sin` and `log`.
         bytes_accessed: Bytes read and written by the program's operations; inside a fusion only its inputs and
             outputs count.
     """
@@ -27,8 +27,8 @@ class Cost(NamedTuple):
 def cost(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Cost:
     """The work of `fn(*args, **kwargs)` as the compiler estimates it, without running it.
 
-    The compiler counts the body of a loop **once**, whatever its number of iterations, so the figure for a solve is
-    the cost of its set-up plus one step.
+    The compiler counts the body of a loop **once**, for any number of iterations, so the figure for a solve is the cost
+    of its set-up plus one step.
 
     Args:
         fn: Any callable, jitted or not.

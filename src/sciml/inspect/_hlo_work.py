@@ -52,10 +52,10 @@ class Kernel(NamedTuple):
     Attributes:
         name: Its name in the program.
         opcode: The kind of operation, such as `fusion` or `dot`.
-        products: Operations within products of matrices and the like.
+        products: Operations in matrix products and similar contractions.
         flops: Other additions, products and so on.
-        transcendentals: Evaluations of `exp`, `log`, `tanh` and the like.
-        periodic: Evaluations of `sin`, `cos`, `pow` and the like, which take longer.
+        transcendentals: Evaluations of functions such as `exp`, `log` and `tanh`.
+        periodic: Evaluations of functions such as `sin`, `cos` and `pow`, which take longer.
         transforms: Operations within Fourier transforms.
         shuffles: Elements that are put elsewhere one by one, as where arrays are joined or read by an index.
         operations: How many operations on arrays there are in it.

@@ -15,16 +15,16 @@ from .stencil._trial import trial_of
 def qualify(*, again: bool = False) -> tuple[Verdict, ...]:
     """Tries every kernel of this machine on a test case: whether it is correct, and faster than XLA.
 
-    `impl="auto"` takes a kernel where a trial has shown both. It tries a kernel the first time that it could take it,
-    which is seconds in the middle of a trace; this function does it ahead of time. A verdict holds for a kind of
-    device, a version of JAX and of sciml, and is kept in the file of `kernels.stencil.tune`, which `SCIML_KERNEL_PLANS`
-    names. The logger `sciml.kernels` reports the trials and their results at the level `INFO`.
+    `impl="auto"` uses a kernel if a trial has shown both. The trial runs the first time that the kernel could be used,
+    which takes seconds during a trace; this function runs it ahead of time. A verdict is valid for one kind of device
+    and one version of JAX and of sciml. It is stored in the file of `kernels.stencil.tune`, whose path is in
+    `SCIML_KERNEL_PLANS`. The logger `sciml.kernels` reports the trials and their results at the level `INFO`.
 
     If JAX runs in several processes, a kernel is only used if this function was called in each of them and found it
     correct and faster in all: all must run the same program.
 
     Args:
-        again: Whether to try also what there is a verdict of.
+        again: Whether to repeat trials that already have a verdict.
 
     Returns:
         A `Verdict` for each kernel; none on a machine without kernels. `str` summarises it in a line.

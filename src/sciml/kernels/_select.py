@@ -26,10 +26,12 @@ def select(
     `solve` under `vmap`: it keeps each number of a member in a register for the whole integration, so the model must
     come down to operations on single numbers.
 
-    | `impl` | what runs | |---|---| | `"auto"` | the kernel for this machine's platform, where it was seen to be right
-    and faster than XLA; else XLA | | `"xla"` | XLA; for an update without a rule for reverse mode | | `"pallas"` | the
-    kernel for this machine's platform | | `"mosaic_gpu"`, `"mosaic_tpu"` | this kernel, whatever the machine; to see
-    its support |
+    | `impl` | program |
+    |---|---|
+    | `"auto"` | the kernel for this machine's platform, if it is correct and faster than XLA; else XLA |
+    | `"xla"` | XLA; for an update without a rule for reverse mode |
+    | `"pallas"` | the kernel for this machine's platform |
+    | `"mosaic_gpu"`, `"mosaic_tpu"` | this kernel, on any machine; to see what it supports |
     | an `AbstractStencilKernel` | your own kernel, for an update |
 
     The first time that `"auto"` could take a kernel it tries it, see `sciml.kernels.qualify`. If it refuses one on a

@@ -12,7 +12,7 @@ from .._types import Args, RealScalarLike
 
 
 class GeometricBrownian(AbstractStochastic):
-    r"""A price, or whatever else grows by a random factor.
+    r"""A price, or another quantity that grows by a random factor.
 
     $$\mathrm{d}S = \mu S \, \mathrm{d}t + \sigma S \, \mathrm{d}W$$
 

@@ -93,7 +93,7 @@ class Simulations(NamedTuple):
         ends: For each the end time.
         rests: Whether a measurement is of the model at rest.
         rows: For each measurement the simulation.
-        columns: For each measurement the place of its time; behind the last where the model has come to rest.
+        columns: For each measurement the place of its time; after the last one at a steady state.
     """
 
     before: np.ndarray

@@ -54,9 +54,9 @@ class Measurement(NamedTuple):
 
     Attributes:
         observable: The observable.
-        before: The condition in which the model has come to rest before, or an empty text.
+        before: The condition in which the model reached a steady state before, or an empty text.
         condition: The condition.
-        time: When; infinite where the model has come to rest.
+        time: When; infinite at a steady state.
         value: The result.
         parameters: The values of the observable's parameters, numbers or names.
         noise: The values of the noise's parameters.

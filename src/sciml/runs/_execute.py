@@ -119,7 +119,7 @@ def payload(carry: Carry, ids: np.ndarray | None) -> PyTree:
 def last_resume_point(
     checkpoints: AbstractStore | None, like: Carry, frame: PyTree | None, members: int | None, origin: np.ndarray
 ) -> ResumePoint | None:
-    """Returns the last point that a run can go on from; None where it must start.
+    """Returns the last point from which a run can continue; None where it must start.
 
     Args:
         checkpoints: The store of checkpoints.

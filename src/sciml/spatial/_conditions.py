@@ -240,7 +240,7 @@ class Neumann(AbstractWall):
 class Robin(AbstractWall):
     r"""A mixed condition at the wall, $a u + b\, \partial u / \partial n = c$, along the normal that points outwards.
 
-    It is well-posed where $a$ and $b$ have the same sign. With `a = 1, b = 0` it is `Dirichlet(c)`, with `a = 0, b = 1`
+    It is well-posed if $a$ and $b$ have the same sign. With `a = 1, b = 0` it is `Dirichlet(c)`, with `a = 0, b = 1`
     it is `Neumann(c)`; arrays choose between them along the side or by component.
 
     Attributes:

@@ -20,10 +20,13 @@ class Grid(AbstractGrid):
     The box $[l, u]$ is divided into `shape` cells of the sizes $h_i = (u_i - l_i) / n_i$. Unknowns are at one of
     these locations along every axis:
 
-    | location | points | number | |---|---|---| | `"center"` | $l + (i + \tfrac12) h$, centres of cells | $n$ | |
-    `"node"` | $l + i h$ with both ends | $n + 1$ | | `"inner"` | $l + i h$ without the ends | $n - 1$ | | `"lower"` |
-    $l + i h$ with only the lower end; the nodes of a periodic axis | $n$ | | `"upper"` | $l + i h$ with only the upper
-    end | $n$ |
+    | location | points | number |
+    |---|---|---|
+    | `"center"` | $l + (i + \tfrac12) h$, centres of cells | $n$ |
+    | `"node"` | $l + i h$ with both ends | $n + 1$ |
+    | `"inner"` | $l + i h$ without the ends | $n - 1$ |
+    | `"lower"` | $l + i h$ with only the lower end; the nodes of a periodic axis | $n$ |
+    | `"upper"` | $l + i h$ with only the upper end | $n$ |
 
     A location for each axis makes staggered grids: `("node", "center")` is where the faces across `x` are.
 

@@ -168,7 +168,7 @@ class MaternSpectrum(AbstractSpectrum):
 class PowerLawSpectrum(AbstractSpectrum):
     r"""A spectrum without a length of its own, $S(k) = a \, k^{-\gamma}$, and nothing of the mean.
 
-    The noise of a point has a finite variance, whatever the grid, where $\gamma > d$.
+    The noise at a point has a finite variance on any grid if $\gamma > d$.
 
     Attributes:
         exponent: $\gamma$.

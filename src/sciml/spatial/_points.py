@@ -13,18 +13,18 @@ from ._grid import Grid
 
 
 class Points(eqx.Module):
-    r"""Places in a grid: what a field is there, and what comes from there.
+    r"""Points in a grid, to read a field there and to place sources there.
 
     `read` interpolates linearly along every axis between the centres of cells, `spread` is its adjoint:
 
     $$\sum_i \text{read}(u)_i\, s_i = \int u\, \text{spread}(s)\, dx$$
 
-    so that $\text{spread}(s) = \sum_i s_i\, \delta(x - x_i)$ on the grid. Positions are leaves. Beyond the outermost
-    centres the values are those at these.
+    so that $\text{spread}(s) = \sum_i s_i\, \delta(x - x_i)$ on the grid. Positions are leaves. Between the outermost
+    centres and the walls, values are constant.
 
     Attributes:
         grid: The grid.
-        positions: The places, of shape `(points, ndim)`, or `(ndim,)` for one.
+        positions: The points, of shape `(points, ndim)`, or `(ndim,)` for one.
 
     Raises:
         ValueError: If the positions have the wrong shape, or are known and outside of the box.

@@ -24,7 +24,7 @@ def open_run(
         found: The inputs on which the run depends.
         info: Further contents of the manifest, for readers of the results.
         kind: The kind of the run, such as "simulate" or "sweep".
-        resume: Whether to go on with the run that the store holds.
+        resume: Whether to continue the run in the store.
 
     Returns:
         The manifest; its "fingerprint" and "kind" belong to the run.

@@ -167,7 +167,7 @@ class OptimistixOptimiser(AbstractOptimiser):
 
 
 def as_optimiser(solver: Any, rtol: float, atol: float) -> AbstractOptimiser:
-    """Returns the optimiser behind whatever the user gave as `solver`.
+    """Returns the optimiser for the argument `solver`.
 
     Raises:
         TypeError: If it is neither from optax nor from optimistix.

@@ -20,17 +20,17 @@ class Fit(eqx.Module):
     Attributes:
         model: The model with its fitted leaves at the best parameters found.
         loss: Half the sum of squared residuals there, shape `()`.
-        sigma: The residuals' standard deviation: the known one, or $s = \sqrt{2\,\text{loss}/(m - p)}$ for
-            $m$ residuals and $p$ parameters (NaN where $m \le p$).
+        sigma: The residuals' standard deviation: the known one, or $s = \sqrt{2\,\text{loss}/(m - p)}$ for $m$
+            residuals and $p$ parameters (NaN if $m \le p$).
         parameters: The $p$ fitted numbers in their own units, in the order of `names`.
-        covariance: $s^2 (J^T J)^{-1}$, shape `(p, p)`, in the parameters' own units; infinite where the
-            data do not determine a parameter, NaN where $s$ is unknown and for parameters that ended on a bound (the
-            others assume that these stay there, and so do samples), None where it was not computed.
+        covariance: $s^2 (J^T J)^{-1}$, shape `(p, p)`, in the parameters' own units; infinite for parameters that the
+            data do not determine, NaN if $s$ is unknown and for parameters that ended on a bound (the others assume
+            that these stay there, and so do samples), None if it was not computed.
         standard_errors: Square roots of the covariance's diagonal, in the structure of the model with
-            None at leaves that were not fitted: `fit.standard_errors.alpha`. None where it was not computed.
+            None at leaves that were not fitted: `fit.standard_errors.alpha`. None if it was not computed.
         history: The loss before every step, and last the loss at the end, shape `(n_steps + 1,)`.
-        status: How the optimiser ended; `Status.beyond_horizon` where it met its tolerance, but gradients do not reach
-            to the end of the solution.
+        status: How the optimiser ended; `Status.beyond_horizon` if it met its tolerance, but gradients are not
+            meaningful up to the end of the solution.
         n_steps: The number of steps taken, rejected ones included.
         message: The same in words.
         names: The fitted numbers' names, such as `alpha` or `y0[1]`.

@@ -58,16 +58,16 @@ def sindy(
     least_inclusion: float = 0.5,
     key: Key | None = None,
 ) -> Sparse:
-    r"""Finds an equation: the few terms of a library whose sum gives the rates (SINDy).
+    r"""Finds an equation: the few terms of a library whose sum is the rates (SINDy).
 
-    Sequentially thresholded least squares. The rates are regressed on all terms, those that contribute little are
-    left out, and so on until all that are left contribute enough:
+    Sequentially thresholded least squares. The rates are regressed on all terms, those with small contributions are
+    removed, and this repeats until all remaining terms contribute enough:
 
     $$\dot y_j \approx \sum_i c_{ij} \, \theta_i(y), \qquad
     \lvert c_{ij} \rvert \, \mathrm{rms}(\theta_i) \ge \eta \, \mathrm{rms}(\dot y_j) \text{ or } c_{ij} = 0.$$
 
-    The threshold $\eta$ is a share of the rates, so that units do not matter. Rates may be known, be estimated from
-    records by `smooth`, or come from a term that a network has learnt: `jax.vmap(lambda y: ude.term(0.0, y,
+    The threshold $\eta$ is relative to the rates, so units do not matter. Rates may be known, be estimated from records
+    by `smooth`, or be the output of a trained network: `jax.vmap(lambda y: ude.term(0.0, y,
     None))(states)`.
 
     Args:
@@ -75,10 +75,10 @@ def sindy(
         states: States $y$, a PyTree of arrays of shape `(samples, ...)`.
         derivatives: The values to explain at each state, a PyTree of arrays of shape `(samples, ...)`: rates, or a
             term.
-        ts: In place of `derivatives`: the times of the states, a record that is then smoothed and differentiated.
+        ts: Instead of `derivatives`: the times of the states, a record that is then smoothed and differentiated.
         threshold: $\eta$.
         ridge: The weight of a penalty on coefficients, in units of their contributions, for nearly collinear terms. The
-            terms that are left have none.
+            final coefficients are fitted without it.
         names: The names of the state components; by default the names of its leaves: `hare`, `q[0]`.
         outputs: The names of the explained values; by default "dx/dt" if derivatives have the structure of the states.
         bootstrap: The number of repetitions with resampled data, which show the influence of chance.
@@ -86,12 +86,11 @@ def sindy(
         key: A random key for the draws.
 
     Returns:
-        A `Sparse`: the model, how well it does, and how often its terms were kept. Samples that are not finite count
-        for nothing.
+        A `Sparse`: the model, its quality, and how often its terms were kept. Samples that are not finite are ignored.
 
     Raises:
         ValueError: If there is not a row of derivatives for each state, both or neither of `derivatives` and `ts` are
-            given, there are fewer samples than terms, or a number makes no sense.
+            given, there are fewer samples than terms, or a number is out of range.
         TypeError: If the library is not a library of terms.
 
     Source:

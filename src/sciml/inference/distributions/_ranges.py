@@ -121,7 +121,7 @@ class Beta(AbstractDistribution):
     r"""The beta distribution of a share, $p(x) \propto x^{a - 1} (1 - x)^{b - 1}$ for $0 < x < 1$.
 
     Attributes:
-        a: $a > 0$: as if $a - 1$ of $a + b - 2$ trials had succeeded.
+        a: $a > 0$: like $a - 1$ successes in $a + b - 2$ trials.
         b: $b > 0$.
 
     Raises:

@@ -199,7 +199,7 @@ def _propensity(reaction: Reaction, network: Description, concentrations: dict[s
 
 
 class ReactionNetwork(AbstractModel):
-    r"""Chemical reactions, or whatever turns some things into others, by their rate equations.
+    r"""Chemical reactions, or other conversions of species, with their rate equations.
 
     $$\dot y_i = \sum_j \nu_{ji} \, v_j(y), \qquad
     v_j = k_j \prod_i y_i^{m_{ji}} \quad \text{by mass action}$$
@@ -213,7 +213,7 @@ class ReactionNetwork(AbstractModel):
     - `binding: A + B -> C, k`: with a name.
     - `k = 0.1`: a parameter. `K = k2/k1`: a value that is computed from others, from species, or from the time `t`.
     - `A(0) = 1`: an initial amount, a number or a formula of parameters; zero where there is none.
-    - `$X + A -> B, k`, or `$X(0) = 1`: the species `X` is held constant, whatever reactions take or make of it.
+    - `$X + A -> B, k`, or `$X(0) = 1`: the species `X` is held constant, although reactions consume or produce it.
     - `# a comment`
 
     Formulas have `+ - * / ^`, comparisons, `&& || !`, `if(condition, a, b)`, `piecewise(a, condition, b)`, `min`,

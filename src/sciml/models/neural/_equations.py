@@ -22,15 +22,14 @@ from ._universal import NeuralTerm, check_vector, sizes
 
 
 class NeuralODE(AbstractModel):
-    r"""A neural ODE: all that is known of the vector field is that a network gives it.
+    r"""A neural ODE: a network is the whole vector field.
 
     $$\dot y = N_\theta(y) \quad \text{or} \quad \dot y = N_\theta(y, c(t))$$
 
-    The state is a vector, shape `(size,)`. Trajectories do not cross, nor does what follows from them: where more
-    freedom is needed, take `AugmentedNeuralODE`; where part of the equation is known, `UniversalODE`.
+    The state is a vector, shape `(size,)`. Trajectories cannot cross: if the data require it, use `AugmentedNeuralODE`;
+    if part of the equation is known, `UniversalODE`.
 
-    Good values: `scale` as large as the state varies, `unit` as large as it changes in a unit of time; a width of 16
-    to 64.
+    Good values: for `scale` the range of the state, for `unit` its typical rate of change; a width of 16 to 64.
 
     Attributes:
         term: The network, with its time features.
@@ -39,8 +38,7 @@ class NeuralODE(AbstractModel):
         size: The number of components of the state.
         width: The number of neurons in each hidden layer.
         depth: The number of hidden layers.
-        activation: A function of arrays, between the layers; a smooth one, since solvers estimate errors by
-            derivatives.
+        activation: A function of arrays, between the layers; a smooth one, because error estimates rely on derivatives.
         clock: The time features of the network: `Elapsed`, `Seasons`, or None.
         scale: The size of the state's components, a number or one for each.
         unit: The size of their rates, likewise.

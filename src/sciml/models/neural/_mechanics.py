@@ -102,7 +102,7 @@ class PotentialNetwork(AbstractSecondOrder):
 
 
 class HamiltonianNetwork(AbstractModel):
-    r"""A Hamiltonian neural network: the energy is learnt, and conserved whatever the weights are.
+    r"""A Hamiltonian neural network: the energy is learnt, and conserved for any weights.
 
     $$\dot q = \frac{\partial H_\theta}{\partial p}, \qquad \dot p = -\frac{\partial H_\theta}{\partial q}$$
 
@@ -179,8 +179,8 @@ class LagrangianNetwork(AbstractModel):
     \ddot q = M_\theta^{-1} \Bigl( \frac{\partial L}{\partial q} -
     \frac{\partial^2 L}{\partial \dot q \, \partial q} \dot q \Bigr)$$
 
-    The state is $(q, \dot q)$, coordinates and then velocities, shape `(2 * size,)`: coordinates may be angles, or
-    whatever was measured, and momenta need not be known. $M = A A^T + \varepsilon$ with a triangular $A(q)$ is
+    The state is $(q, \dot q)$, coordinates and then velocities, shape `(2 * size,)`: coordinates may be angles or other
+    measured quantities, and momenta need not be known. $M = A A^T + \varepsilon$ with a triangular $A(q)$ is
     positive definite whatever the weights are, so that the solve never fails, as it may for a network of $L$ as a
     whole. The energy is conserved.
 

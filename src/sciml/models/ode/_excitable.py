@@ -16,7 +16,7 @@ class VanDerPol(AbstractModel):
     $$\dot x = v, \qquad \dot v = \mu (1 - x^2) v - x$$
 
     The state is $(x, v)$, shape `(2,)`. It is stiff when $\mu$ is large; see also
-    `VanDerPolScaled`, in which one cycle takes about 1.6 whatever the stiffness.
+    `VanDerPolScaled`, in which one cycle takes about 1.6 for any stiffness.
 
     Good values: `mu=1`, `y0 = (2, 0)`, time from 0 to 20; stiff: `mu=1000`, time from 0 to 2000.
 

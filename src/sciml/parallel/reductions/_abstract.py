@@ -12,9 +12,10 @@ class AbstractReduction(eqx.Module):
     """A number for all members instead of one for each; for `sweep(..., reduce=...)`.
 
     A custom reduction has three methods. `of_block` summarises one block on the device that ran it; `merge` joins the
-    summaries of blocks on the host, in the order of the blocks, whatever the order in which they finish; `result` turns
-    the last summary into the result of the sweep. The settings of the reduction are its fields, as of any `eqx.Module`.
-    Results should not depend on how the members are cut into blocks, which `sciml.verify.check_reduction` checks.
+    summaries of blocks on the host, in the order of the blocks, independent of the order in which they finish; `result`
+    turns the last summary into the result of the sweep. The settings of the reduction are its fields, as of any
+    `eqx.Module`. Results should not depend on how the members are cut into blocks, which `sciml.verify.check_reduction`
+    checks.
 
     Example:
         ```python

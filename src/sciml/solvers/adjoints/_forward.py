@@ -316,8 +316,8 @@ class Forward(AbstractAdjoint):
 
     $$S_{n+1} = \frac{\partial \Phi_{h_n}}{\partial y} S_n + \frac{\partial \Phi_{h_n}}{\partial x},$$
 
-    and a gradient is $S^T \bar y$. It costs one solve and one tangent for each number in $x$, whatever the number of
-    steps, and agrees with `Checkpointed` to rounding. Other values are not carried. The memory consists of the columns
+    and a gradient is $S^T \bar y$. It costs one solve and one tangent for each number in $x$, for any number of steps,
+    and agrees with `Checkpointed` to rounding. Other values are not carried. The memory consists of the columns
     at the saved times. Under `jax.vmap` the columns run over lanes with their members, in one pass for a short step. If
     `solve` uses a kernel, they run in it, unless times are differentiated. Forward mode also computes all columns: for
     one tangent in many parameters use `Direct`.

@@ -24,8 +24,8 @@ class Occurrences(eqx.Module):
         states_after: The states after them.
         which: The index of each event.
         grazing: Whether the condition of each only grazed zero: a change of the state by a millionth of its size (in
-            float32 a few ten thousandths) would make the event vanish. Then there is no derivative of its time, nor of
-            anything after it, whatever number a gradient returns.
+            float32 a few ten thousandths) would make the event vanish. Then its time has no derivative, nor has
+            anything after it, and the gradients of both are meaningless.
         count: How many happened, those that are not kept included.
         rates_before: The rates just before them, which continuous adjoints read; None elsewhere.
 

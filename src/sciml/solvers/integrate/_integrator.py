@@ -169,7 +169,7 @@ class StepRecord(NamedTuple):
         h: The length that was tried.
         y: The state at its start.
         accepted: Whether it was accepted.
-        from_kept: Whether it was, and begins where a later solve goes on; None where that is not kept.
+        from_kept: Whether it was, and begins where a later solve continues; None where that is not kept.
     """
 
     elapsed: Array
@@ -231,7 +231,7 @@ class Integrator(eqx.Module):
         dense: Whether the last step is kept for interpolation.
         collective: How devices that hold parts of one state take the same steps.
         constant: Whether no derivative by the vector field's operands can be asked for.
-        hands_out: Whether what a later solve goes on from is kept.
+        hands_out: Whether the state from which a later solve continues is kept.
     """
 
     field: AbstractField = eqx.field(static=True)

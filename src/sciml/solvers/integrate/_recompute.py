@@ -75,8 +75,8 @@ class LoopCounts(NamedTuple):
 
     Attributes:
         iterations: The number of iterations of the loop.
-        counting: How many of them count: those before the last saved time; all where none is saved, or where a state
-            to go on from is kept.
+        counting: How many of them count: those before the last saved time; all where none is saved, or if a state to
+            continue from is kept.
     """
 
     iterations: Int[Array, ""]

@@ -101,7 +101,7 @@ def check_alone() -> None:
 def plan_continuation(
     plan: Plan, continuation: Continuation, key: Any, fixed_steps: bool, adjoint: AbstractAdjoint
 ) -> Plan:
-    """Returns the plan of a solve that goes on, or from which another does: its loop finds the end.
+    """Returns the plan of a solve that continues another one, or is continued: its loop finds the end.
 
     Raises:
         ValueError: If method, adjoint or noise cannot.

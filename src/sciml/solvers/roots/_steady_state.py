@@ -114,7 +114,7 @@ def settle(
     max_steps: IntScalarLike,
     seeks: bool,
 ) -> Settled:
-    """Follows a vector field to rest; if it does not come to rest, looks for a root near the start.
+    """Follows a vector field to rest; if it does not reach a steady state, looks for a root near the start.
 
     The second part is the method of Levenberg and Marquardt. It has the loop of the first, since both take a linear
     system, and the rates and their Jacobian after a step. These stand once in the program.
@@ -201,7 +201,7 @@ def steady_state(
     By default the model is integrated with implicit steps that grow until they are Newton steps. Conserved quantities,
     such as the total of an enzyme, keep their values at `y0`, although $f$ by itself does not determine them.
 
-    The derivatives follow from the implicit function theorem: one linear solve, whatever the number of iterations, in
+    The derivatives follow from the implicit function theorem: one linear solve, for any number of iterations, in
     forward and reverse mode; see `Implicit`. With respect to `y0` they are the derivatives of the conserved quantities.
 
     Args:
@@ -216,7 +216,7 @@ def steady_state(
         rtol: Relative tolerance; by default 1e-6 in float64, 1e-4 in float32.
         atol: Absolute tolerance; by default 1e-9 in float64, 1e-6 in float32.
         solver: An optimistix solver, which finds a root near `y0`, stable or not. By default the model is followed; if
-            it does not come to rest, the Levenberg-Marquardt method searches for a root near `y0`, which may be
+            it does not reach a steady state, the Levenberg-Marquardt method searches for a root near `y0`, which may be
             unstable. This search is skipped with `conserved`, because several roots may have the same conserved
             quantities.
         max_steps: The maximum number of iterations of each of them.

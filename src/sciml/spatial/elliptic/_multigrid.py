@@ -182,7 +182,7 @@ class _CycleStep(NamedTuple):
 
 
 class Multigrid(lx.AbstractLinearSolver[MultigridState]):
-    r"""Geometric multigrid for `EllipticOperator`s: work in proportion to the unknowns, whatever their number.
+    r"""Geometric multigrid for `EllipticOperator`s: the work is proportional to the number of unknowns.
 
     Conjugate gradients run over the cycles, which makes them robust: each cycle is one step of the flexible method
     with the cycle as the preconditioner. Coefficients may jump, spacings and coefficients may differ between axes, and

@@ -70,16 +70,17 @@ def solve_elliptic(
 ) -> Inexact[Array, "..."]:
     r"""Returns the solution of $c\, u - \nabla \cdot (k \nabla u) = f$ with the values at the walls.
 
-    It can be differentiated by everything, forwards and backwards: `f`, the coefficients, the values at the walls. Each
-    derivative takes one more solve. If no solution is found, it is NaN; under a transformation no error is raised.
+    The solution can be differentiated with respect to `f`, the coefficients and the values at the walls, in forward and
+    reverse mode. Each derivative costs one more solve. If no solution is found, it is NaN; under a transformation no
+    error is raised.
 
     If no side sets a value and `c` is zero, the mean of the solution is zero, and the data must balance; see `Poisson`.
 
     Args:
         operator: The operator, with its coefficients and boundary.
         f: The right-hand side, with the grid's axes last.
-        solver: A `lineax` solver that takes the operator: `Multigrid`, `FastTransform`, or one of lineax. None for
-            what `default_solver` chooses.
+        solver: A `lineax` solver that takes the operator: `Multigrid`, `FastTransform`, or one of lineax. None for the
+            choice of `default_solver`.
         t: The time, for values at the walls that are functions.
         args: Their second argument.
         throw: Whether to raise an error if no solution is found; under a transformation look for NaN.
@@ -179,7 +180,7 @@ def _solve(operator: EllipticOperator, solver: lx.AbstractLinearSolver, right: A
 def solve_couplings(matrix: AbstractCouplings, right: Array) -> Array:
     """Returns the solution of a system with a symmetric positive matrix; NaN where it is not found.
 
-    In one dimension by elimination, or else by multigrid with lines, whatever the sizes of the couplings.
+    In one dimension by elimination, otherwise by multigrid with line smoothing, for couplings of any size.
     """
     if matrix.ndim == 1:
         return solve_lines(factorise(matrix, 0), 0, right)

@@ -13,7 +13,7 @@ def stretched_faces(
 ) -> tuple[float, ...]:
     r"""Returns the faces of `n` cells by a mapping: $x_i = m(i / n)$.
 
-    Operators keep the second order of solutions if the mapping is smooth, whatever its slope.
+    Solutions keep second order if the mapping is smooth, for any slope of it.
 
     Args:
         n: The number of cells.

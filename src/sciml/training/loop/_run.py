@@ -99,7 +99,7 @@ class TrainingPlan(NamedTuple):
     """When the host does what.
 
     Attributes:
-        steps: How many to take in all; None to go on until the loader ends.
+        steps: How many to take in all; None to continue until the loader ends.
         check_every: Steps between two checks.
         patience: How many validations in a row may bring nothing better, or None.
         callbacks: The functions called at every check.

@@ -39,10 +39,10 @@ class Trained(eqx.Module):
     """A trained model; what `sciml.training.train` returns.
 
     Attributes:
-        model: The model to use: the one with the lowest validation loss, or where there is nothing to validate on, that
-            after the last step. With `average=` its weights are the averaged ones.
+        model: The model to use: the one with the lowest validation loss, or without validation, the one after the last
+            step. With `average=` its weights are the averaged ones.
         last_model: The model after the last step, its weights not averaged.
-        best_step: The number of steps after which `model` was.
+        best_step: The number of steps after which `model` was taken.
         history: The losses of all steps and of all validations.
         status: `Status.successful`; `Status.nonfinite` where NaN or infinity ended it; `Status.beyond_horizon` where
             gradients do not reach to the end of the solution.

@@ -15,7 +15,7 @@ def check_reduction(
     """Checks that a reduction satisfies the requirements of `sweep(..., reduce=...)`; for custom reductions.
 
     The result does not depend on how the members are split into blocks, up to a tolerance; members that failed, and the
-    copies that fill up the last block, do not count, whatever their values are; a block in which all failed is allowed;
+    copies that fill up the last block, do not count, for any values; a block in which all failed is allowed;
     `of_block` can be traced and returns arrays whose shapes depend only on the shapes of the values.
 
     Args:

@@ -23,7 +23,7 @@ def check_store(
 ) -> None:
     """Checks that a store satisfies the requirements of `simulate`, `iterate` and `sweep`; for custom stores.
 
-    The rules: blocks are returned bitwise unchanged, in whatever order they are put; a block that is put again replaces
+    The rules: blocks are returned bitwise unchanged, in any order of `put`; a block that is put again replaces
     the first; `like` selects among the arrays and refuses other shapes; a missing block raises `StoreError`; similar
     names, such as "a/b", "a.b" and "A/b", are kept apart or refused; all blocks that several threads put at once exist;
     the manifest is returned unchanged, and only one of several that create one at the same time succeeds. While one run

@@ -300,7 +300,7 @@ def taylor_green_vortex(
     r"""Returns the vortices of Taylor and Green, $\omega = 2 k \cos k x \cos k y\, e^{-2 \nu k^2 t}$, which decay.
 
     The velocity is $u = (-\cos k x \sin k y, \sin k x \cos k y)\, e^{-2 \nu k^2 t}$, in a periodic box of length
-    $2 \pi$, and the mean energy $\tfrac14 e^{-4 \nu k^2 t}$. Transport and pressure cancel, whatever the viscosity.
+    $2 \pi$, and the mean energy $\tfrac14 e^{-4 \nu k^2 t}$. Transport and pressure cancel for any viscosity.
 
     Args:
         viscosity: $\nu$.

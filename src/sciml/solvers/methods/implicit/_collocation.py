@@ -81,11 +81,11 @@ class AbstractCollocation(AbstractStepper):
 
     by Newton's iteration with the Jacobian $J$ at the start of the step. Its matrix $1 - h A \otimes J$ falls into one
     block for each real eigenvalue of $A$ and one of twice the size for each complex pair, which are factorised once a
-    step. The iteration goes on until its corrections are below rounding, or no longer shrink, so that steps of Gauss
+    step. The iteration continues until its corrections are below rounding, or no longer shrink, so that steps of Gauss
     are symmetric, and symplectic for any Hamiltonian, to rounding; other methods may end it before. If it does not
     converge, the step has no solution.
 
-    Derivatives follow from the implicit function theorem, whatever the number of iterations.
+    Derivatives follow from the implicit function theorem, for any number of iterations.
 
     Attributes:
         method: The coefficients.

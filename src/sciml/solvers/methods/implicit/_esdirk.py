@@ -209,7 +209,7 @@ class ESDIRK(AbstractStepper):
     iteration with one Jacobian, that at the start of the step, and one factorisation of $M - h \gamma J$. It ends where
     its error is below a hundredth of the tolerances, or at rounding where steps are fixed or tolerances are traced; a
     step for which it does not converge is tried again with a shorter length. Derivatives follow from the implicit
-    function theorem, whatever the number of iterations. Between the ends of a step the solution is a polynomial of the
+    function theorem, for any number of iterations. Between the ends of a step the solution is a polynomial of the
     stages of order four, of order three for `Kvaerno3`, `Kvaerno4` and `KenCarp3`, which no transient of a stiff system
     disturbs.
 

@@ -93,7 +93,7 @@ class Leapfrog(AbstractStructuredSolver):
     so saved values belong to one time.
 
     One evaluation of either drive a step, as many as one of the vector field. Stable for $h \omega < 2$ of the highest
-    frequency, whatever the damping. Without losses the energy oscillates by $O(h^2)$ and does not drift over any number
+    frequency, for any damping. Without losses the energy oscillates by $O(h^2)$ and does not drift over any number
     of steps, and a step back undoes a step: `adjoint=sciml.adjoints.Reversible()` needs no second copy of the state.
     Fixed steps; they end at saved times, so choose these at multiples of `dt`.
 

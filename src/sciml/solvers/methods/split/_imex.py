@@ -153,8 +153,8 @@ class ARS(AbstractAdditiveSolver):
 class ARK(AbstractAdditiveSolver):
     r"""Kennedy and Carpenter's implicit-explicit methods for $\dot y = A y + N(t, y)$: ARK3(2)4L[2]SA, ARK4(3)6L[2]SA.
 
-    $A$ is linear and stiff, $N$ the rest: the model is an `sciml.AbstractSplit`, which solves
-    $(1 - \tau A) y = r$ by whatever is fastest, or an `sciml.AbstractSemilinear`, whose linear part is diagonal in its
+    $A$ is linear and stiff, $N$ the rest: the model is an `sciml.AbstractSplit`, which solves $(1 - \tau A) y = r$ in
+    the fastest way for its structure, or an `sciml.AbstractSemilinear`, whose linear part is diagonal in its
     modes. L-stable in $A$; with error control or fixed steps. A step takes four evaluations of $N$ and three solves at
     order three, six and five at order four. It ends at every saved time, so nothing is interpolated.
     `diffrax.KenCarp3` and `KenCarp4` are the same pairs with Newton iterations, for stiff parts that are not linear.
