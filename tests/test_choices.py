@@ -11,6 +11,7 @@ import pytest
 import sciml
 from sciml import inspect
 from sciml._choices import Choices, choices, names
+from sciml._jax.programs import equations
 from sciml.inspect._program_facts import facts_of
 from tests.choices_page import WRITTEN, page
 
@@ -136,6 +137,18 @@ def test_calls_from_python_that_are_remembered(monkeypatch):
 def test_wrong_entries(name, value, error, words):
     with pytest.raises(error, match=words):
         with inspect.choose({name: value}):
+            pass
+
+
+def test_programs_of_the_set_small_are_smaller():
+    def size(changes):
+        with inspect.choose(changes):
+            run = lambda y0: sciml.solve(sciml.models.HIRES(), y0, t0=0.0, t1=1.0, solver=sciml.solvers.Rodas5P()).ys  # noqa: E731
+            return sum(1 for _ in equations(jax.make_jaxpr(run)(jnp.ones(8)).jaxpr))
+
+    assert size("small") < 0.75 * size({})
+    with pytest.raises(ValueError, match="write one of 'small'"):
+        with inspect.choose("fast"):
             pass
 
 

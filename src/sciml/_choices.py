@@ -48,6 +48,7 @@ class LaneChoices:
     )
     unrolled_iterations_at_most: int = _choice(32, "iterations", "Longer scans stay scans.")
     unrolled_operations_at_most: int = _choice(4096, "operations", "Scans of more operations in total stay scans.")
+    unrolled_alone_at_most: int = _choice(4096, "operations", "The same for a single member.", "first_results")
     products_at_most: int = _choice(
         48, "multiplications", "A matrix product with more multiplications stays a matrix product."
     )
@@ -260,6 +261,15 @@ class MatrixChoices:
         "Longer eliminations are not written out: with twice as many, a gradient compiles for half a minute.",
         "compile_time",
     )
+    stages_written_out_at_most: int = _choice(
+        16, "rows", "With small matrices, the stages of a Rosenbrock method are written out, not a loop."
+    )
+    stages_alone_at_most: int = _choice(
+        16,
+        "rows",
+        "The same for a single member: a loop compiles in half of the time, and takes one and a half times as long.",
+        "first_results",
+    )
     inverse_at_most: int = _choice(3, "rows", "Small blocks are inverted entry by entry.")
     positive_at_most: int = _choice(
         4, "rows", "Small positive definite systems of posteriors and Lagrangians are eliminated entry by entry."
@@ -454,16 +464,31 @@ def changed_choices() -> Choices | None:
     return _CHANGED.value
 
 
-def choices_of_one() -> contextlib.AbstractContextManager:
-    """Returns a block with the table for a single member, whose arrays have no lanes."""
+def choices_of_one(on_arrays: bool) -> contextlib.AbstractContextManager:
+    """Returns a block with the table for a single member, whose arrays have no lanes.
+
+    Args:
+        on_arrays: Whether most operations of its vector field are on arrays, not on single numbers.
+    """
     table = choices()
-    most = min(table.lanes.unstacked_at_most, table.lanes.unstacked_alone_at_most)
-    table = dataclasses.replace(table, lanes=dataclasses.replace(table.lanes, unstacked_at_most=most))
+    lanes, linear = table.lanes, table.linear
+    most = min(lanes.unrolled_operations_at_most, lanes.unrolled_alone_at_most)
+    small = min(lanes.unstacked_at_most, lanes.unstacked_alone_at_most) if on_arrays else lanes.unstacked_at_most
+    stages = min(linear.stages_written_out_at_most, linear.stages_alone_at_most)
+    lanes = dataclasses.replace(lanes, unrolled_operations_at_most=most, unstacked_at_most=small)
+    linear = dataclasses.replace(linear, stages_written_out_at_most=stages)
+    table = dataclasses.replace(table, lanes=lanes, linear=linear)
     return _CHANGED(None if table == _TABLE else table)
 
 
+_PRESETS: dict[str, Mapping[str, float | tuple[int, ...]]] = {
+    "small": {"linear.stages_alone_at_most": 4, "lanes.unrolled_alone_at_most": 1024},
+}
+"""Sets of changes with names of their own."""
+
+
 @contextlib.contextmanager
-def choose(changes: Mapping[str, float | tuple[int, ...]]) -> Iterator[Choices]:
+def choose(changes: Mapping[str, float | tuple[int, ...]] | str) -> Iterator[Choices]:
     """Replaces entries of the table of choices within a block.
 
     The table contains every threshold that selects an engine, a loop, a matrix format or a program; the guide
@@ -471,7 +496,9 @@ def choose(changes: Mapping[str, float | tuple[int, ...]]) -> Iterator[Choices]:
     same block. Threads and processes that start within it use the library's own table.
 
     Args:
-        changes: Values by name, such as `{"events.gather_from": 100}`.
+        changes: Values by name, such as `{"events.gather_from": 100}`; or `"small"` for programs that compile faster
+            and run slower: a gradient of a stiff system of eight unknowns compiles in half of the time, and runs one
+            and a half times as long.
 
     Yields:
         The table within the block.
@@ -497,7 +524,11 @@ def choose(changes: Mapping[str, float | tuple[int, ...]]) -> Iterator[Choices]:
         ```
     """
     table = choices()
-    for name, value in changes.items():
+    if isinstance(changes, str) and changes not in _PRESETS:
+        raise ValueError(
+            f"`choose` knows no set of changes {changes!r}: write one of {', '.join(map(repr, _PRESETS))}."
+        )
+    for name, value in (_PRESETS[changes] if isinstance(changes, str) else changes).items():
         group, _, entry = name.partition(".")
         known = getattr(getattr(table, group, None), entry, None)
         if known is None:

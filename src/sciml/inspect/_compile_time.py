@@ -16,6 +16,9 @@ from ._programs import places
 _LONG = 2.0
 """Seconds from which a function takes long to compile."""
 
+_MANY = 10_000
+"""Equations from which a program is large."""
+
 _SHOWN = 8
 """Lines that are printed."""
 
@@ -124,6 +127,8 @@ def _advice(facts: ProgramFacts, times: CallTimes, leaves: list[Any]) -> Iterato
     numbers = sum(getattr(x, "shape", None) == () for x in leaves)
     if numbers >= choices().batching.packed_from:
         yield f"{numbers} arguments are single numbers: put them into one array."
+    if facts.equations >= _MANY:
+        yield 'Within `sciml.inspect.choose("small")` small stiff systems compile faster, and run slower.'
     if facts.constants >= 2**20:
         yield "Large arrays are part of the program: pass them as arguments, or as fields of the model."
     if times.trace + times.lower + times.compile >= _LONG and not times.from_cache:

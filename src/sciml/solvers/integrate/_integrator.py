@@ -8,6 +8,7 @@ the vector field.
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -244,7 +245,7 @@ class Integrator(eqx.Module):
 
     def of_one(self) -> tuple["Integrator", Callable[[], contextlib.AbstractContextManager]]:
         """Returns the integrator of a single member, and what opens a block with the table of choices for it."""
-        table = choices_of_one if self.field.on_arrays else contextlib.nullcontext
+        table = functools.partial(choices_of_one, self.field.on_arrays)
         return dataclasses.replace(self, field=self.field.of_one()), table
 
     def bound(self, operands: Operands, whole: bool = True) -> Any:

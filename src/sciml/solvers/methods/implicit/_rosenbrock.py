@@ -170,7 +170,7 @@ class Rosenbrock(AbstractStepper):
             return structure.solve(matrix, factors, right)
 
         start = slope_at, solved, jnp.asarray(t, h.dtype), h, x, slope, drift
-        if structure.entry_by_entry:
+        if structure.entry_by_entry and x.size <= choices().linear.stages_written_out_at_most:
             stages, y1 = self._stages_written_out(*start)
         else:  # an iteration stands in the program once: the slope at the start is then evaluated again
             stages, y1 = self._stages_in_a_loop(*start, before=0 if structure.iterates else 1)
