@@ -52,7 +52,7 @@ def test_the_horizon_of_lorenz_is_where_an_error_has_grown_as_large_as_the_solut
 
 def test_a_solution_that_does_not_part_has_none():
     decay = lambda t, y, args: jax.tree.map(jnp.negative, y)  # noqa: E731
-    found = inspect.horizon(decay, {"a": jnp.ones(2)}, t1=20.0, points=16)
+    found = inspect.horizon(decay, {"a": jnp.ones(2)}, t1=20.0, n=16)
     assert np.isinf(found.time) and np.isinf(found.doubling_time)
     np.testing.assert_allclose(found.rate, -1.0, rtol=0.05)
     assert found.growth.shape == found.ts.shape == (16,)
@@ -62,7 +62,7 @@ def test_what_is_out_of_range():
     with pytest.raises(ValueError, match="at least ten are required"):
         inspect.lyapunov_exponents(LORENZ, jnp.ones(3), t1=5.0)
     with pytest.raises(ValueError, match="more than the 3 elements"):
-        inspect.lyapunov_exponents(LORENZ, jnp.ones(3), t1=50.0, count=4)
+        inspect.lyapunov_exponents(LORENZ, jnp.ones(3), t1=50.0, n=4)
     with pytest.raises(ValueError, match="`every`"):
         inspect.lyapunov_exponents(LORENZ, jnp.ones(3), t1=50.0, every=-1.0)
     with pytest.raises(ValueError, match="between 0 and 1"):
@@ -78,6 +78,6 @@ def test_error_control_sees_changes_at_rest():
     decay = lambda t, y, args: -jnp.array([1.0, 10.0]) * y  # noqa: E731
     found = inspect.lyapunov_exponents(decay, jnp.ones(2), t1=100.0, rtol=1e-6)
     np.testing.assert_allclose(found.exponents, [-1.0, -10.0], atol=0.02)
-    looked = inspect.horizon(decay, jnp.ones(2), t1=80.0, points=40, rtol=1e-6)
+    looked = inspect.horizon(decay, jnp.ones(2), t1=80.0, n=40, rtol=1e-6)
     np.testing.assert_allclose(looked.rate, -1.0, rtol=1e-2)
     assert np.isinf(looked.time)

@@ -532,7 +532,7 @@ def exponents(y0):
 
 
 def doubling(y0):
-    return sciml.inspect.horizon(lorenz, y0, t1=1.0, points=8, dt=0.02, throw=False).growth
+    return sciml.inspect.horizon(lorenz, y0, t1=1.0, n=8, dt=0.02, throw=False).growth
 
 
 def between_walls(y0):

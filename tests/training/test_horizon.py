@@ -27,7 +27,7 @@ def guess(rho):
 
 
 def until(t1):
-    return lambda model: inspect.horizon(model, START, t1=t1, error=1e-4, dt=0.02, points=64)
+    return lambda model: inspect.horizon(model, START, t1=t1, error=1e-4, dt=0.02, n=64)
 
 
 def fitted(rho, t1, **options):

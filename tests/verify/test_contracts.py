@@ -292,7 +292,10 @@ halved.defjvp(lambda primals, tangents: (primals[0], 0.5 * tangents[0]))
         (lambda t, y, args: y[:1], r"must return the shapes of `y0`.* \(2,\), but it returned \(1,\)"),
         (lambda t, y, args: y.astype(jnp.float16), r"must return the dtypes of `y0`.*returned float16"),
         (lambda t, y, args: jnp.log(-y), r"rates of `<lambda>` at `y0` are not finite: rates is \[nan nan\]"),
-        (lambda t, y, args: halved(y), r"by the state in forward mode is .* along a direction, but .* by finite"),
+        (
+            lambda t, y, args: halved(y),
+            r"with respect to the state in forward mode is .* along a direction, but .* by finite",
+        ),
     ],
     ids=["structure", "shape", "dtype", "finite", "derivative"],
 )

@@ -97,7 +97,7 @@ def profile_likelihood(
     *,
     where: Callable[[Any], Any] | None = None,
     level: RealScalarLike = 0.95,
-    points: int = 16,
+    n: int = 16,
     max_steps: int = 100,
     rtol: float | None = None,
 ) -> ProfileLikelihood:
@@ -113,7 +113,7 @@ def profile_likelihood(
         maximum: The maximum, from `density.maximum()`, which is called if None.
         where: Picks leaves whose profiles are wanted; all by default.
         level: The level of confidence.
-        points: The most points on each side; steps that land too far and are taken again count as well.
+        n: The most points on each side; steps that land too far and are taken again count as well.
         max_steps: The most steps of each fit.
         rtol: Tolerance of the fits, by default 1e-8 in float64 and 1e-4 in float32.
 
@@ -148,7 +148,7 @@ def profile_likelihood(
     """
     import scipy.stats  # takes half a second, which `import sciml` need not pay
 
-    points, max_steps = check_count(points, "points", "profile_likelihood"), check_count(max_steps, "max_steps", "fit")
+    points, max_steps = check_count(n, "n", "profile_likelihood"), check_count(max_steps, "max_steps", "fit")
     level = float(level)
     if not 0 < level < 1:
         raise ValueError(f"`profile_likelihood(level=...)` must be between 0 and 1, but is {level!r}.")

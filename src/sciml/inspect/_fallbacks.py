@@ -21,7 +21,7 @@ class Fallbacks(dict[str, str]):
 
 
 def fallbacks(
-    fn: Callable[..., Any] | AbstractStochastic | Reactions | Delayed, *args: PyTree, count: int = 2
+    fn: Callable[..., Any] | AbstractStochastic | Reactions | Delayed, *args: PyTree, n: int = 2
 ) -> Fallbacks:
     """Says which parts of a model run as a plain `jax.vmap` over members and not over lanes, why, and what to do.
 
@@ -29,7 +29,7 @@ def fallbacks(
         fn: A function of one member's arrays, such as a vector field; or a model with noise, whose drift and diffusion
             are looked at, `sciml.Reactions`, whose propensities are, or a `sciml.Delayed`.
         args: One member's arguments, PyTrees of arrays and numbers: of a vector field or a model, `t, y, args`.
-        count: The number of members to try with.
+        n: The number of members to try with.
 
     Returns:
         A dictionary from names of JAX's primitives to words. If it is empty, everything runs over lanes.
@@ -51,7 +51,7 @@ def fallbacks(
     """
     found = Fallbacks()
     for part, function in _parts(fn):
-        for name, reason in fallbacks_of_function(function, *args, count=count).items():
+        for name, reason in fallbacks_of_function(function, *args, count=n).items():
             where = f" in the {part}" if part else ""
             if "too large" in reason:
                 cure = "For large states an operation on whole arrays is fine."

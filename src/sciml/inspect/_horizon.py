@@ -29,7 +29,7 @@ def horizon(
     args: Args = None,
     error: float | None = None,
     directions: int = 8,
-    points: int = 128,
+    n: int = 128,
     throw: bool = True,
     **options: Any,
 ) -> Horizon:
@@ -52,7 +52,7 @@ def horizon(
         args: The third argument of the model.
         error: $\varepsilon$, the relative error of a state; by default the relative tolerance of `solve`.
         directions: How many changes to carry along.
-        points: At how many times to look.
+        n: At how many times to look.
         throw: Whether to raise an error if the solve fails.
         options: Options for `sciml.solve`: `dt`, or `rtol` and `atol`, `solver`, and others.
 
@@ -74,13 +74,13 @@ def horizon(
     y0 = check_real_state(y0)
     size = sum(x.size for x in jax.tree.leaves(y0))
     directions = min(check_count(directions, "directions", "horizon"), size)
-    points = check_count(points, "points", "horizon")
+    n = check_count(n, "n", "horizon")
     dtype = time_dtype(y0)
     error = default_tolerances(dtype)[0] if error is None else error
     if not 0 < error < 1:
         raise ValueError(f"`error` must be a relative error between 0 and 1, but is {error}.")
     start, end = check_time(t0, "t0", dtype), check_time(t1, "t1", dtype)
-    found = _run(model, y0, arrays_of(args), start, end, (float(error), directions, points), options)
+    found = _run(model, y0, arrays_of(args), start, end, (float(error), directions, n), options)
     if throw and concrete(found.status):
         raise_for_status(found.status, where="horizon")
     return found

@@ -64,7 +64,7 @@ def lyapunov_exponents(
     t1: RealScalarLike,
     t0: RealScalarLike = 0.0,
     args: Args = None,
-    count: int | None = None,
+    n: int | None = None,
     every: float = 1.0,
     transient: float = 0.0,
     throw: bool = True,
@@ -83,7 +83,7 @@ def lyapunov_exponents(
         t1: The end; the error falls as one over the square root of the time.
         t0: The start.
         args: The third argument of the model.
-        count: How many exponents; by default all, as many as the state has elements.
+        n: The number of exponents; by default all, as many as the state has elements.
         every: The time between two orthogonalisations: so short that no change grows or shrinks beyond the dtype's
             precision against another.
         transient: How long to run first, until the state is on its attractor and the changes point to where they grow.
@@ -91,7 +91,7 @@ def lyapunov_exponents(
         options: Options for `sciml.solve`: `dt`, or `rtol` and `atol`, `solver`, and others.
 
     Raises:
-        ValueError: If a time or `count` is out of range.
+        ValueError: If a time or `n` is out of range.
         TypeError: If the state is complex, or an argument has the wrong type.
         SolveError: If the solve fails and `throw` is set.
 
@@ -112,9 +112,9 @@ def lyapunov_exponents(
     """
     y0 = check_real_state(y0)
     size = sum(x.size for x in jax.tree.leaves(y0))
-    count = size if count is None else check_count(count, "count", "lyapunov_exponents")
+    count = size if n is None else check_count(n, "n", "lyapunov_exponents")
     if count > size:
-        raise ValueError(f"`count`={count} is more than the {size} elements of the state.")
+        raise ValueError(f"`n`={count} is more than the {size} elements of the state.")
     for name, value, least in (("every", every, 0.0), ("transient", transient, -math.inf)):
         if not least < value < math.inf or value < 0:
             raise ValueError(f"`{name}` must be a finite nonnegative time, but is {value}.")

@@ -91,14 +91,14 @@ def random_fourier_series(
     return u * (amplitude / jnp.max(jnp.abs(u)))
 
 
-def random_spots(grid: Grid, count: int = 5, *, radius: RealScalarLike = 0.05, key: Key) -> Float[Array, "..."]:
+def random_spots(grid: Grid, n: int = 5, *, radius: RealScalarLike = 0.05, key: Key) -> Float[Array, "..."]:
     r"""Returns smooth spots at random places, $1 - \prod_i (1 - e^{-|x - c_i|^2 / (2 r^2)})$, between 0 and 1.
 
     Distances are periodic over the box.
 
     Args:
         grid: The grid.
-        count: How many spots.
+        n: The number of spots.
         radius: Their size $r$, as a part of the shortest side of the box.
         key: The random key.
 
@@ -113,8 +113,8 @@ def random_spots(grid: Grid, count: int = 5, *, radius: RealScalarLike = 0.05, k
         assert float(jnp.min(spots)) >= 0.0 and float(jnp.max(spots)) <= 1.0
         ```
     """
-    count = check_count(count, "count", "random_spots")
-    places = _places(grid, count, key)
+    n = check_count(n, "n", "random_spots")
+    places = _places(grid, n, key)
     bells = jnp.exp(-_distances(grid, places) / (2 * (radius * min(grid.extent)) ** 2))
     return 1 - jnp.prod(1 - bells, axis=0)
 
@@ -142,14 +142,14 @@ def pulse(grid: Grid, center: Any = None, *, width: RealScalarLike = 0.1) -> Flo
     return jnp.exp(-sum(squares[1:], squares[0]) / (2 * (width * min(grid.extent)) ** 2))
 
 
-def random_vortices(grid: Grid, count: int = 10, *, radius: RealScalarLike = 0.05, key: Key) -> Float[Array, "..."]:
+def random_vortices(grid: Grid, n: int = 10, *, radius: RealScalarLike = 0.05, key: Key) -> Float[Array, "..."]:
     r"""Returns the vorticity of Gaussian vortices at random places, of random strength and of mean zero.
 
     Distances are periodic over the box; each vortex has the peak $\omega_i$, drawn from a normal distribution.
 
     Args:
         grid: The grid, of two dimensions.
-        count: How many vortices.
+        n: The number of vortices.
         radius: Their size, as a part of the shortest side of the box.
         key: The random key.
 
@@ -168,10 +168,10 @@ def random_vortices(grid: Grid, count: int = 10, *, radius: RealScalarLike = 0.0
     """
     if grid.ndim != 2:
         raise ValueError(f"`random_vortices` requires a grid of two dimensions, but {grid} has {grid.ndim}.")
-    count = check_count(count, "count", "random_vortices")
+    n = check_count(n, "n", "random_vortices")
     where, strength = jax.random.split(key)
-    bells = jnp.exp(-_distances(grid, _places(grid, count, where)) / (2 * (radius * min(grid.extent)) ** 2))
-    vorticity = jnp.tensordot(jax.random.normal(strength, (count,)), bells, 1, precision="highest")
+    bells = jnp.exp(-_distances(grid, _places(grid, n, where)) / (2 * (radius * min(grid.extent)) ** 2))
+    vorticity = jnp.tensordot(jax.random.normal(strength, (n,)), bells, 1, precision="highest")
     return vorticity - jnp.mean(vorticity)
 
 

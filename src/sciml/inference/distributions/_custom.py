@@ -16,7 +16,7 @@ class Custom(AbstractDistribution):
     """A distribution that functions give: one's own, or one of NumPyro, distrax or TensorFlow Probability.
 
     Attributes:
-        function: `function(x)`, the logarithm of the density, elementwise or summed.
+        fn: `fn(x)`, the logarithm of the density, elementwise or summed.
         transform: The range, where this is a prior: `Identity()`, `Positive()` or `Bounded(lower, upper)` of
             `sciml.training`.
         drawn: `drawn(key, shape)` gives draws; None where nothing is drawn.
@@ -33,19 +33,19 @@ class Custom(AbstractDistribution):
         ```
     """
 
-    function: Any
+    fn: Any
     transform: AbstractTransform = eqx.field(default_factory=Identity)
     drawn: Any = None
 
     def __check_init__(self) -> None:
         """Checks that functions are functions."""
-        for name, value in (("function", self.function), ("drawn", self.drawn)):
+        for name, value in (("fn", self.fn), ("drawn", self.drawn)):
             if not callable(value) and not (name == "drawn" and value is None):
                 raise TypeError(f"`Custom({name}=...)` must be a function, but is {value!r}.")
 
     def log_prob(self, x: Any) -> Float[Array, "..."]:
         """Returns the result of the function."""
-        return self.function(x)
+        return self.fn(x)
 
     def draw(self, key: Key, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
         """Returns draws of a shape.
@@ -54,9 +54,7 @@ class Custom(AbstractDistribution):
             ValueError: If no function draws.
         """
         if self.drawn is None:
-            raise ValueError(
-                "sampling from `Custom` requires a sampling function: `Custom(function, transform, drawn)`."
-            )
+            raise ValueError("sampling from `Custom` requires a sampling function: `Custom(fn, transform, drawn)`.")
         return jnp.asarray(self.drawn(key, shape))
 
     def moments(self) -> tuple[Float[Array, "..."], Float[Array, "..."]]:

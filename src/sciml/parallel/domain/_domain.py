@@ -505,35 +505,34 @@ class Domain(eqx.Module):
 
         return advance
 
-    def local(self, values: Array, dim: int) -> Array:
+    def local(self, values: Array, axis: int) -> Array:
         """Returns the part of a whole array that belongs to this device's block.
 
         For what depends on the place: coordinates, coefficients. Outside of `run` it is all of it.
 
         Args:
-            values: An array of any number of dimensions, the same on all devices, whose axis `dim - d` (counted
-                from the end like the `d` dimensions of space) runs along dimension `dim`; a vector is taken
+            values: An array of any number of dimensions, the same on all devices, whose axis `axis - d` (counted
+                from the end like the `d` dimensions of space) runs along dimension `axis`; a vector is taken
                 to run along it.
-            dim: The dimension of space, from 0.
+            axis: The dimension of space, from 0.
         """
-        axis = self.axes[dim]
-        along = 0 if values.ndim == 1 else values.ndim - len(self.axes) + dim
-        return part_of(values, axis, along) if self.inside else values
+        along = 0 if values.ndim == 1 else values.ndim - len(self.axes) + axis
+        return part_of(values, self.axes[axis], along) if self.inside else values
 
-    def along(self, values: Array, dim: int) -> Array:
+    def along(self, values: Array, axis: int) -> Array:
         """Returns the part of a vector along a dimension that belongs to this device's block, or to its faces.
 
         Args:
             values: A number for each cell of the whole grid along the dimension, or for each face, or for each cell
                 with those beyond the ends; the same on all devices.
-            dim: The dimension of space, from 0.
+            axis: The dimension of space, from 0.
 
         Raises:
             ValueError: If there is no `boundary`, which defines the grid.
         """
         if self.grid is None:
             raise ValueError("`Domain.along` requires a `Domain` with `boundary=`, which defines the grid.")
-        return along(values, self.axes[dim] if self.inside else None, self.grid.shape[dim])
+        return along(values, self.axes[axis] if self.inside else None, self.grid.shape[axis])
 
     def whole(self, u: Array) -> Array:
         """Returns a field of which every device holds all, from the blocks that they hold; not split outside of `run`.
