@@ -142,7 +142,7 @@ class Euler(AbstractConservationLaw):
         (density_left, *before, pressure_left), (density_right, *behind, pressure_right) = left, right
         from_left = density_left * (low - before[axis])
         from_right = density_right * (high - behind[axis])
-        pressed = pressure_right - pressure_left + from_left * left[axis] - from_right * right[axis]
+        pressed = pressure_right - pressure_left + from_left * before[axis] - from_right * behind[axis]
         return pressed / (from_left - from_right)
 
     def behind(self, w: Float[Array, "..."], speed: Array, contact: Array, axis: int) -> Float[Array, "..."]:

@@ -84,7 +84,7 @@ class BackwardPass(eqx.Module):
         look_up: LookUp,
     ) -> tuple[PyTree, PyTree, PyTree]:
         """Carries the cotangents of the saved states, or of the end state, back; see `AdaptiveLoop.backward`."""
-        lanes = self.lanes
+        lanes, operands = self.lanes, operands._replace(rows=None)  # only the loop forwards writes into rows
         diff, constant = eqx.partition(operands, differentiable, is_leaf=is_value)
         like = (operands, kept, cotangent, saves)
         end, number, y0 = self._enter((kept.end, kept.number, kept.y0))
