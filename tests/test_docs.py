@@ -83,20 +83,23 @@ def test_block_runs(document, tmp_path, monkeypatch):
         code = str(example.parsed)
         if page and PRINTED.prints(code):
             printed[PRINTED.key_of(code)] = (code, text.getvalue().replace(f"{tmp_path}/", "").strip("\n"))
-        if page and "plot" in code and "matplotlib.pyplot" in sys.modules:
-            keep_pictures(page, PRINTED.key_of(code))
+        if page and "matplotlib.pyplot" in sys.modules:
+            keep_picture(page, PRINTED.key_of(code))
     if page:
         compare(page, printed)
 
 
-def keep_pictures(page: str, key: str) -> None:
+def keep_picture(page: str, key: str) -> None:
     """Writes the picture that a block drew, if it drew one, and closes it."""
     import matplotlib.pyplot as plt
 
-    if WRITE and plt.get_fignums():
-        path = PRINTED.file_of(page).with_suffix("") / f"{key}.png"
+    path = PRINTED.picture_of(page, key)
+    if plt.get_fignums() and WRITE:
         path.parent.mkdir(parents=True, exist_ok=True)
         plt.gcf().savefig(path, dpi=100, bbox_inches="tight")
+    assert path.exists() or not plt.get_fignums(), (
+        f"`make printed`: a block of {page} draws a picture that is not there"
+    )
     plt.close("all")
 
 
@@ -107,9 +110,8 @@ def compare(page: str, printed: dict[str, tuple[str, str]]) -> None:
         return
     recorded = PRINTED.read(page)
     for key, (code, text) in printed.items():
-        assert key not in recorded or PRINTED.agree(text, recorded[key]), (
-            f"`make printed`: {page}, after {code}\n{text}"
-        )
+        same = key not in recorded or PRINTED.measures(code) or PRINTED.agree(text, recorded[key])
+        assert same, f"`make printed`: {page}, after {code}\n{text}"
 
 
 def test_what_blocks_print_is_recorded():
@@ -117,8 +119,12 @@ def test_what_blocks_print_is_recorded():
     wrong = []
     for path in sorted(DOCS.rglob("*.md")):
         page = path.relative_to(DOCS).as_posix()
-        keys = {key for match, key, _ in PRINTED.blocks(page, path.read_text()) if PRINTED.prints(match["code"])}
-        if PRINTED.read(page) and keys != set(PRINTED.read(page)):
+        found = list(PRINTED.blocks(path.read_text()))
+        printing = {key for match, key, _ in found if PRINTED.prints(match["code"])}
+        pictures = {picture.stem for picture in PRINTED.picture_of(page, "").parent.glob("*.png")}
+        recorded = PRINTED.read(page)
+        stale = [key for _, key, text in found if key in recorded and text and not PRINTED.agree(text, recorded[key])]
+        if stale or printing != set(recorded) or pictures - {key for _, key, _ in found}:
             wrong.append(page)
     assert not wrong, f"`make printed` runs the blocks and records what they print: {', '.join(wrong)}"
 

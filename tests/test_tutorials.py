@@ -14,10 +14,15 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 def run(name: str, folder: pathlib.Path, *options: str, picture: str | None = None) -> str:
     """What a tutorial prints; it must write a picture of its name, or of another."""
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, str(ROOT / "docs" / "tutorials" / f"{name}.py"), "--out", str(folder), *options]
+    script = ROOT / "docs" / "tutorials" / f"{name}.py"
+    command = [sys.executable, str(script), "--out", str(folder), *options]
     # the tests are compiled in little time, and run slowly
     as_users = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "0", "XLA_FLAGS": ""}
     environment = {**os.environ, **as_users, "PYTHONPATH": path}
+    if "# %%" in script.read_text():  # cells, which have no command line
+        command = command[:2]
+        environment |= {"OUT": str(folder), "MPLBACKEND": "Agg"}
+        environment |= {option.strip("-").upper(): value for option, value in zip(options[::2], options[1::2])}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert (folder / f"{picture or name}.png").read_bytes().startswith(b"\x89PNG")

@@ -19,15 +19,23 @@ FOLDER = DOCS / "assets" / "printed"
 MARK = "# %% "
 
 BLOCK = re.compile(r"^(?P<indent> *)```python\n(?P<code>.*?)^(?P=indent)```\n", re.MULTILINE | re.DOTALL)
-SHOWN = re.compile(r"\n* *```text\n")  # an output that the author wrote
+SHOWN = re.compile(r"\n* *```text\n(.*?)\n *```", re.DOTALL)  # an output that the author wrote
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_COMMENT = re.compile(r"(?:^ *#|  # ).*$", re.MULTILINE)
+_MEASURES = re.compile(r"\.report\(|\.measured|environment\(|seconds|rates\(\)")
 _UNIT = r"(?:ns|us|µs|ms|s|min|[KMGT]i?B(?:/s)?|GFLOP/s|%)"
 _TIME = re.compile(rf"(?<![\w.])[\d.]+(?:[eE][-+]?\d+)? ?{_UNIT}(?!\w)")
 
 
 def key_of(code: str) -> str:
-    """The name of a block: a digest of its text."""
-    return hashlib.sha256(textwrap.dedent(code).strip().encode()).hexdigest()[:8]
+    """The name of a block: a digest of its text without comments."""
+    lines = _COMMENT.sub("", textwrap.dedent(code)).splitlines()
+    return hashlib.sha256("\n".join(line.rstrip() for line in lines if line.strip()).encode()).hexdigest()[:8]
+
+
+def measures(code: str) -> bool:
+    """Whether a block measures the machine, so that its output is another one on every run."""
+    return bool(_MEASURES.search(code))
 
 
 def prints(code: str) -> bool:
@@ -38,6 +46,11 @@ def prints(code: str) -> bool:
 def file_of(page: str) -> pathlib.Path:
     """The file with the outputs of a page, which is named as mkdocs does: `guides/solve.md`."""
     return (FOLDER / page).with_suffix(".txt")
+
+
+def picture_of(page: str, key: str) -> pathlib.Path:
+    """The file with the picture that a block draws."""
+    return file_of(page).with_suffix("") / f"{key}.png"
 
 
 def read(page: str) -> dict[str, str]:
@@ -66,8 +79,9 @@ def _title(code: str) -> str:
 
 
 def without_numbers(text: str) -> tuple[str, list[float]]:
-    """The words of an output, and its numbers but for times and sizes, which differ between machines."""
-    words = " ".join(_TIME.sub("(measured)", text).split())
+    """The words of an output, and its numbers, but for times, sizes and places in a file."""
+    text = re.sub(r"\.(?:md|py):\d+", "(line)", _TIME.sub("(measured)", text))
+    words = " ".join(text.split())
     return _NUMBER.sub("#", words), [float(number) for number in _NUMBER.findall(words)]
 
 
@@ -78,11 +92,11 @@ def agree(one: str, other: str) -> bool:
     return words == others and close
 
 
-def blocks(page: str, markdown: str) -> Iterator[tuple[re.Match, str, bool]]:
-    """The blocks of a page, with the name of each, and whether its author wrote what it prints."""
-    del page
+def blocks(markdown: str) -> Iterator[tuple[re.Match, str, str | None]]:
+    """The blocks of a page, with the name of each, and the output that its author wrote, if there is one."""
     for match in BLOCK.finditer(markdown):
-        yield match, key_of(match["code"]), bool(SHOWN.match(markdown, match.end()))
+        shown = SHOWN.match(markdown, match.end())
+        yield match, key_of(match["code"]), shown and shown[1]
 
 
 def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
@@ -91,14 +105,14 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
     uri = page.file.src_uri
     recorded, parts, end = read(uri), [], 0
     up = "../" * uri.count("/")
-    for match, key, shown in blocks(uri, markdown):
+    for match, key, shown in blocks(markdown):
         parts.append(markdown[end : match.end()])
         end = match.end()
-        if recorded and prints(match["code"]) and not shown and key not in recorded:
+        if prints(match["code"]) and shown is None and key not in recorded:
             LOG.warning("%s: no output of the block `%s`: `make printed` records it", uri, _title(match["code"]))
-        text = "" if shown else recorded.get(key, "")
+        text = "" if shown is not None else recorded.get(key, "")
         shows = f"\n```{{ .text .printed }}\n{text}\n```\n" if text else ""
-        picture = file_of(uri).with_suffix("") / f"{key}.png"
+        picture = picture_of(uri, key)
         if picture.exists():
             shows += f"\n![The picture that this block draws]({up}{picture.relative_to(DOCS).as_posix()})\n"
         parts.append(textwrap.indent(shows, match["indent"]))

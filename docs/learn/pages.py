@@ -1,6 +1,8 @@
-"""Makes the pages of docs/learn and docs/scale from their scripts: `python docs/learn/pages.py`, or `... loops lanes`.
+"""Makes the pages of docs/learn, docs/scale and docs/tutorials: `python docs/learn/pages.py`, or `... loops lanes`.
 
-A script is cells. `# %% [markdown]` begins text, `# %%` code, and `# %% Answer` code that the page folds.
+A script is cells. `# %% [markdown]` begins text, `# %%` code, `# %% Answer` and `# %% Figure` code that the page folds,
+and `# %% [hidden]` code that it leaves out, such as the folder to which a tutorial writes. `--text` makes a page anew
+with the output that it shows, if only its text has changed.
 """
 
 import argparse
@@ -8,11 +10,13 @@ import contextlib
 import importlib.util
 import io
 import json
+import os
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = (ROOT / "docs" / "learn", ROOT / "docs" / "scale")
@@ -20,6 +24,10 @@ SHARED = ("pages.py", "timing.py")  # no pages are made of these
 SCRIPTS = sorted(
     path for folder in FOLDERS for path in folder.glob("*.py") if path.name not in SHARED
 )
+TUTORIALS = sorted(
+    path for path in (ROOT / "docs" / "tutorials").glob("*.py") if "\n# %%\n" in path.read_text()
+)
+FOLDED = {"Answer": "Answer", "Figure": "The code of the figure"}
 NEEDS = {  # what a script needs beside sciml, and whether it is there
     "ffi": ("a C++ compiler", shutil.which("c++") is not None),
     "flax_models": ("flax", importlib.util.find_spec("flax") is not None),
@@ -64,17 +72,57 @@ def page(script: pathlib.Path, printed: list[str] | None = None) -> str:
     blocks = []
     parts = cells(script)
     for (title, source, _), text in zip(parts, printed or [""] * len(parts)):
+        if title == "[hidden]":
+            continue
         if title == "[markdown]":
             block = "\n".join(re.sub("^# ?", "", line) for line in source.splitlines()) + "\n"
         else:
             block = f"```py\n{source}\n```\n" + (f"\n```text\n{text}\n```\n" if text else "")
-        if title == "Answer":
-            block = f'<details markdown="1"><summary>Answer</summary>\n\n{block}\n</details>\n'
+        if title in FOLDED:
+            summary = f"<summary>{FOLDED[title]}</summary>"
+            block = f'<details markdown="1">{summary}\n\n{block}\n</details>\n'
         blocks.append(block)
     blocks.append(
         f"---\n\nThis page is made from a script: `python {script.relative_to(ROOT)}` runs it.\n"
     )
     return "\n".join(blocks)
+
+
+def shown(script: pathlib.Path) -> list[str]:
+    """What the page of a script shows after each cell."""
+    text = script.with_suffix(".md").read_text()
+    found = []
+    for _, source, _ in cells(script):
+        match = re.search(
+            re.escape(f"```py\n{source}\n```\n") + r"\n```text\n(.*?)\n```\n", text, re.DOTALL
+        )
+        found.append(match[1] if match and source else "")
+    return found
+
+
+def notebook(script: pathlib.Path, repository: str = "") -> str:
+    """The script as a notebook, which begins with a cell that looks for sciml, and has no links to files."""
+    if repository:
+        install = f'%pip install --quiet "sciml-jax[plot] @ git+{repository}"'
+    else:
+        reason = "Run `pip install '.[plot]'` in a clone of the repository of sciml."
+        install = f'raise ModuleNotFoundError("{reason}")'
+    start = f'import importlib.util\n\nif importlib.util.find_spec("sciml") is None:\n    {install}'
+    made = [("code", start)]
+    for title, source, _ in cells(script):
+        if title == "[markdown]":
+            text = "\n".join(re.sub("^# ?", "", line) for line in source.splitlines())
+            text = re.sub(r"!\[[^\]]*\]\([^)]*\)\n?", "", text)
+            made.append(("markdown", re.sub(r"(?<!!)\[([^\]]*)\]\((?!http)[^)]*\)", r"\1", text)))
+        elif source:
+            made.append(("code", source))
+    whole = []
+    for number, (kind, source) in enumerate(made):
+        cell = {"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": source}
+        whole.append(cell | ({"execution_count": None, "outputs": []} if kind == "code" else {}))
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    return json.dumps({"cells": whole, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5})
 
 
 def without_output(text: str) -> str:
@@ -89,13 +137,18 @@ def main() -> None:
     parser.add_argument(
         "--cells", action="store_true", help="print what the cells of one script print, as JSON"
     )
+    parser.add_argument("--text", action="store_true", help="keep the output that pages show")
     given = parser.parse_args()
-    known = {script.stem: script for script in SCRIPTS}
+    known = {script.stem: script for script in SCRIPTS + TUTORIALS}
     if unknown := set(given.names) - set(known):
         parser.error(f"no script {', '.join(sorted(unknown))}; there are: {', '.join(known)}")
-    scripts = [known[name] for name in given.names] or SCRIPTS
+    scripts = [known[name] for name in given.names] or [*known.values()]
     if given.cells:
         print("\n" + json.dumps(run(scripts[0])))
+        return
+    if given.text:
+        for script in scripts:
+            script.with_suffix(".md").write_text(page(script, shown(script)))
         return
     for script in scripts:
         needs, there = (NEEDS | FULLER).get(script.stem, ("", True))
@@ -103,7 +156,11 @@ def main() -> None:
             print(f"left {script.with_suffix('.md').name} as it is: it needs {needs}")
             continue
         command = [sys.executable, __file__, "--cells", script.stem]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        with tempfile.TemporaryDirectory() as folder:
+            environment = os.environ | {"OUT": folder, "MPLBACKEND": "Agg"}
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, text=True, check=True, env=environment
+            )
         script.with_suffix(".md").write_text(page(script, json.loads(done.stdout.splitlines()[-1])))
         print(f"wrote {script.with_suffix('.md').name}", flush=True)
 

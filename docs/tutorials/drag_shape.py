@@ -26,7 +26,9 @@ from sciml.spatial import FreeSlip, OrthogonalGrid, PressureOutlet, VelocityInle
 matplotlib.use("Agg")  # figures go to files; no screen is needed
 import matplotlib.pyplot as plt  # noqa: E402
 
-jax.config.update("jax_enable_x64", True)  # finite differences of the drag need more digits than float32 has
+jax.config.update(
+    "jax_enable_x64", True
+)  # finite differences of the drag need more digits than float32 has
 
 HERE = pathlib.Path(__file__).resolve().parent
 VISCOSITY, LET_THROUGH, WIDTH, DT = 1 / 20, 0.04, 0.18, 0.03
@@ -84,7 +86,9 @@ def run(shape: Shape, start: FlowState | None, end: float) -> tuple[jax.Array, F
     begin = flow.start((1.0, 0.0)) if start is None else start
     sol = sciml.solve(flow, begin, t0=0.0, t1=end, dt=DT, solver=SSPRK33())
     y = jax.tree.map(lambda x: x[-1], sol.ys)
-    return 2 * obstacle.force(flow, y)[0], y  # divided by half of density times speed squared times diameter
+    return 2 * obstacle.force(flow, y)[
+        0
+    ], y  # divided by half of density times speed squared times diameter
 
 
 settle = jax.jit(lambda shape: run(shape, None, 15.0))
@@ -94,12 +98,20 @@ drag = jax.jit(jax.value_and_grad(lambda shape, start: run(shape, start, 4.5), h
 def check(shape: Shape, start: FlowState, gradient: Shape) -> None:
     """Compares the gradient with finite differences."""
     for name, slope in zip(Shape._fields, gradient):
-        values = [drag(shape._replace(**{name: getattr(shape, name) + s}), start)[0][0] for s in (2e-3, -2e-3)]
+        values = [
+            drag(shape._replace(**{name: getattr(shape, name) + s}), start)[0][0]
+            for s in (2e-3, -2e-3)
+        ]
         difference = float(values[0] - values[1]) / 4e-3
-        print(f"by {name}: {slope:.4f} by the adjoint, {difference:.4f} by finite differences", flush=True)
+        print(
+            f"by {name}: {slope:.4f} by the adjoint, {difference:.4f} by finite differences",
+            flush=True,
+        )
 
 
-def improve(shape: Shape, start: FlowState, steps: int) -> tuple[Shape, list[float], list[FlowState]]:
+def improve(
+    shape: Shape, start: FlowState, steps: int
+) -> tuple[Shape, list[float], list[FlowState]]:
     """Gradient descent; steps grow, and a step that does not reduce the drag is repeated with a smaller size."""
     (value, flow), gradient = drag(shape, start)
     check(shape, start, gradient)
@@ -120,7 +132,9 @@ def improve(shape: Shape, start: FlowState, steps: int) -> tuple[Shape, list[flo
 INK, BLUE, RED = "0.15", "#0072B2", "#D55E00"
 
 
-def draw(shapes: list[Shape], flows: list[FlowState], history: list[float], path: pathlib.Path) -> None:
+def draw(
+    shapes: list[Shape], flows: list[FlowState], history: list[float], path: pathlib.Path
+) -> None:
     """Speed and stream lines before and after, the shapes, and the drag."""
     figure, axes = plt.subplots(2, 2, figsize=(9.5, 6.0), layout="constrained")
     flow = IncompressibleFlow(GRID, SIDES, viscosity=VISCOSITY)
@@ -128,10 +142,15 @@ def draw(shapes: list[Shape], flows: list[FlowState], history: list[float], path
     x, y = (np.asarray(c).ravel() for c in GRID.centers)
     even = np.linspace(-2.0, 4.0, 121), np.linspace(-1.6, 1.6, 65)
     closed = jnp.append(ANGLES, 0.0)
-    outlines = [np.asarray(radius(shape, closed) * jnp.stack([jnp.cos(closed), jnp.sin(closed)])) for shape in shapes]
+    outlines = [
+        np.asarray(radius(shape, closed) * jnp.stack([jnp.cos(closed), jnp.sin(closed)]))
+        for shape in shapes
+    ]
     for ax, state, outline, title in zip(axes[0], flows, outlines, ("before", "after")):
         u, v = np.asarray(flow.at_centers(state))
-        image = ax.pcolormesh(*faces, np.hypot(u, v).T, cmap="cividis", vmin=0.0, vmax=1.25, rasterized=True)
+        image = ax.pcolormesh(
+            *faces, np.hypot(u, v).T, cmap="cividis", vmin=0.0, vmax=1.25, rasterized=True
+        )
         on_lines = [np.array([np.interp(even[0], x, row) for row in w.T]) for w in (u, v)]
         on_even = [np.array([np.interp(even[1], y, column) for column in w.T]).T for w in on_lines]
         ax.streamplot(*even, *on_even, color="white", linewidth=0.5, arrowsize=0.6, density=1.0)
@@ -143,7 +162,9 @@ def draw(shapes: list[Shape], flows: list[FlowState], history: list[float], path
     for outline, colour, name in zip(outlines, ("0.6", BLUE), ("before", "after")):
         ax.plot(*outline, color=colour, label=name)
     ax.set(aspect="equal", xlabel="x", ylabel="y", yticks=(-0.5, 0, 0.5))
-    ax.set_title("sections of the same area; the wind is from the left", loc="left", fontsize="medium")
+    ax.set_title(
+        "sections of the same area; the wind is from the left", loc="left", fontsize="medium"
+    )
     ax.legend(frameon=False, fontsize="small")
     axes[1, 1].plot(history, "o-", color=RED, markersize=3)
     axes[1, 1].set(xlabel="step", ylabel="drag coefficient")
@@ -156,7 +177,9 @@ def draw(shapes: list[Shape], flows: list[FlowState], history: list[float], path
 def main() -> None:
     """Optimises and draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figure")
+    parser.add_argument(
+        "--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figure"
+    )
     parser.add_argument("--steps", type=int, default=10, help="steps of the optimiser")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -169,7 +192,9 @@ def main() -> None:
     print(f"{length:.2f} long, {height:.2f} high: stretch {shape.stretch:.3f}, egg {shape.egg:.3f}")
     longer = jnp.arctanh(jnp.tanh(shape.stretch) + np.log(1.3) / np.log(LONGEST))
     beyond, _ = settle(shape._replace(stretch=longer))
-    print(f"from rest, after 15 units of time: drag {before:.3f} of the circle, {after:.3f} of the shape found,")
+    print(
+        f"from rest, after 15 units of time: drag {before:.3f} of the circle, {after:.3f} of the shape found,"
+    )
     print(f"  {beyond:.3f} of one 1.3 times as long")
     draw([circle, shape], flows, history, arguments.out / "drag_shape.png")
     print(f"{time.perf_counter() - begin:.0f} s in all; the figure is in {arguments.out}")

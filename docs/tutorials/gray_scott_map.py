@@ -1,25 +1,45 @@
-"""Patterns of the Gray-Scott model, and their map: a sweep over the feed and kill rates.
+# %% [markdown]
+# # A map of patterns: sweep of the Gray-Scott model
+#
+# Two substances are fed, react, decay and diffuse (a reaction-diffusion system),
+#
+# $$
+# \partial_t u = D_u \nabla^2 u - u v^2 + F (1 - u), \qquad \partial_t v = D_v \nabla^2 v + u v^2 - (F + k) v,
+# $$
+#
+# and form spots, worms, mazes or nothing, depending on the feed rate $F$ and the kill rate $k$. This tutorial maps these
+# patterns by a parameter sweep over 144 pairs, each a separate field.
+#
+# One pair, over time:
+#
+# ![Spots that grow, divide and fill the box](figures/gray_scott_map_spots.png)
+#
+# All pairs:
+#
+# ![Every pattern at its place in the plane of the rates, and how much it varies](figures/gray_scott_map.png)
+#
+# Every small square on the left is a separate box with the same initial state. Left of the dashed line, $F = 4 (F +
+# k)^2$, there are further uniform steady states besides the trivial one. Most patterns occur close to it, on both sides.
 
-Run it with `python docs/tutorials/gray_scott_map.py`: it takes a minute or two on two cores and writes two figures
-into the folder `--out`.
-"""
-
-import argparse
+# %% [hidden]
+import os
 import pathlib
+
+OUT = pathlib.Path(os.environ.get("OUT", "build/gray_scott_map"))
+OUT.mkdir(parents=True, exist_ok=True)
+
+# %%
 import time
 
 import diffrax
 import jax
 import jax.numpy as jnp
-import matplotlib
+import matplotlib.pyplot as plt
 import numpy as np
 
 import sciml
 from sciml import models, parallel, spatial
 from sciml.spatial import Grid, Periodic
-
-matplotlib.use("Agg")  # figures go to files; no screen is needed
-import matplotlib.pyplot as plt  # noqa: E402
 
 GRID = Grid((64, 64), 0.0, 1.0)
 END, STEP = 4000.0, 2.0
@@ -27,27 +47,38 @@ EULER = diffrax.Euler()
 FEEDS = np.linspace(0.010, 0.065, 12, dtype=np.float32)
 KILLS = np.linspace(0.045, 0.067, 12, dtype=np.float32)
 
+# %% [markdown]
+# The initial state contains only food, except for a few spots.
 
+
+# %%
 def start() -> jax.Array:
-    """The first substance everywhere, except for a few spots of the second."""
     spots = spatial.random_spots(GRID, 12, radius=0.04, key=jax.random.key(1))
     return jnp.stack([1.0 - 0.5 * spots, 0.25 * spots]).astype(jnp.float32)
 
 
+# %% [markdown]
+# One member returns the fields at the end for one feed rate and one kill rate.
+
+
+# %%
 def pattern(rates: dict[str, jax.Array], y0: jax.Array) -> sciml.Solution:
-    """One member: the fields at the end, for one feed rate and one kill rate."""
     model = models.GrayScott(GRID, Periodic(), feed=rates["feed"], kill=rates["kill"])
     # the rates are traced, so an unstable step would set a status instead of raising an error
     return sciml.solve(model, y0, t0=0.0, t1=END, dt=STEP, solver=EULER, throw=False)
 
 
+# %% Figure
 def one_pattern(out: pathlib.Path) -> None:
-    """Spots that divide until they fill the box, with the largest stable steps."""
     model = models.GrayScott(GRID, Periodic(), feed=0.035, kill=0.062)
     times = jnp.array([0.0, 500.0, 1500.0, END])
-    sol = sciml.solve(model, start(), t0=0.0, t1=END, saveat=times, solver=EULER)  # no `dt`: a stable step
+    sol = sciml.solve(
+        model, start(), t0=0.0, t1=END, saveat=times, solver=EULER
+    )  # no `dt`: a stable step
     limit = sciml.solvers.stability(EULER).longest_step(model.spectrum(0.0, start(), None))
-    print(f"the longest stable step is {float(limit):.3g}; {int(sol.stats.accepted)} steps of {END:.0f} time units")
+    print(
+        f"the longest stable step is {float(limit):.3g}; {int(sol.stats.accepted)} steps of {END:.0f} time units"
+    )
     try:
         sciml.solve(model, start(), t0=0.0, t1=END, dt=10.0, solver=EULER)
     except ValueError as error:
@@ -55,7 +86,9 @@ def one_pattern(out: pathlib.Path) -> None:
 
     figure, axes = plt.subplots(1, 4, figsize=(12, 3.1), layout="constrained", sharey=True)
     for ax, t, (_, v) in zip(axes, np.asarray(sol.ts), np.asarray(sol.ys), strict=True):
-        image = ax.imshow(v.T, origin="lower", extent=(0, 1, 0, 1), cmap="magma", vmin=0.0, vmax=0.4)
+        image = ax.imshow(
+            v.T, origin="lower", extent=(0, 1, 0, 1), cmap="magma", vmin=0.0, vmax=0.4
+        )
         ax.set_title(f"t = {t:.0f}", loc="left", fontsize="medium")
         ax.set_xlabel("x")
         ax.set_xticks([0.0, 0.5, 1.0], ["0", "0.5", "1"])
@@ -64,8 +97,12 @@ def one_pattern(out: pathlib.Path) -> None:
     figure.savefig(out / "gray_scott_map_spots.png", dpi=120)
 
 
+# %% [markdown]
+# The sweep runs all pairs of rates, with a progress bar.
+
+
+# %%
 def sweep_rates() -> sciml.parallel.SweepResult:
-    """All pairs of rates, one member each, with a progress bar."""
     begun = time.perf_counter()
     grid = parallel.parameter_grid(feed=FEEDS, kill=KILLS)
     result = parallel.sweep(pattern, grid, start(), output=lambda sol: sol.ys[-1, 1], block=12)
@@ -73,18 +110,26 @@ def sweep_rates() -> sciml.parallel.SweepResult:
     return result
 
 
+# %% [markdown]
+# Measure the share of the box that contains the second substance,
+
+
+# %%
 def alive(fields: np.ndarray) -> np.ndarray:
-    """The fraction of the box that contains the second substance."""
     return np.mean(fields > 0.1, axis=(-2, -1))
 
 
+# %% [markdown]
+# and the standard deviation over the box, which is zero for a uniform state.
+
+
+# %%
 def varied(fields: np.ndarray) -> np.ndarray:
-    """The standard deviation over the box: zero for a uniform state."""
     return np.std(fields, axis=(-2, -1))
 
 
+# %% Figure
 def draw(fields: np.ndarray, path: pathlib.Path) -> None:
-    """Every pattern at its position in the plane of the rates, and its variation over the box."""
     feeds, kills, n, _ = fields.shape
     mosaic = fields.transpose(0, 3, 1, 2).reshape(feeds * n, kills * n)
     half = (FEEDS[1] - FEEDS[0]) / 2, (KILLS[1] - KILLS[0]) / 2
@@ -105,22 +150,27 @@ def draw(fields: np.ndarray, path: pathlib.Path) -> None:
         ax.set_title(title, loc="left", fontsize="medium")
     left.set_ylabel("feed F")
     figure.savefig(path, dpi=120)
-    print(f"wrote {path}")
 
 
-def main() -> None:
-    """Runs both parts."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/gray_scott_map"))
-    out = parser.parse_args().out
-    out.mkdir(parents=True, exist_ok=True)
-    one_pattern(out)
-    fields = sweep_rates().on_grid()
-    there = alive(fields) > 0
-    patterns = int(np.sum(varied(fields) > 0.02))
-    print(f"{int(np.sum(there))} of {there.size} are alive at the end, {patterns} of them with a pattern")
-    draw(fields, out / "gray_scott_map.png")
+# %% [markdown]
+# ## Results
 
+# %%
+one_pattern(OUT)
+fields = sweep_rates().on_grid()
+there = alive(fields) > 0
+patterns = int(np.sum(varied(fields) > 0.02))
+print(
+    f"{int(np.sum(there))} of {there.size} are alive at the end, {patterns} of them with a pattern"
+)
+draw(fields, OUT / "gray_scott_map.png")
 
-if __name__ == "__main__":
-    main()
+# %% [markdown]
+# ## Key points
+#
+# - **No `dt`** in the first part: Euler's method uses a stable step, and a longer one raises an error that gives the
+#   limit. See [time steps](../guides/pdes.md#time-steps-and-stability-cfl-condition).
+# - **A member is a function** of its two rates. `parallel.parameter_grid` creates the members, `parallel.sweep` runs them
+#   in blocks on all devices with a progress bar, and `SweepResult.on_grid` returns the fields with two axes for the
+#   rates.
+# - **`output`** selects one field of each member on the device, which reduces the transfer to the host.

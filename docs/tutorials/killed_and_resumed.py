@@ -68,17 +68,23 @@ def main(out: pathlib.Path) -> None:
         print(f"killed; the last checkpoint holds {frames} of {len(whole)} frames")
         resumed = run(pathlib.Path(scratch) / "killed")
         print(f"resumed: {resumed.reason}")
-        same = all(np.array_equal(whole.values[name], resumed.values[name]) for name in ("y", "energy"))
+        same = all(
+            np.array_equal(whole.values[name], resumed.values[name]) for name in ("y", "energy")
+        )
         print(f"the same bits as the run that was not killed: {same}")
 
         picture, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
         last = slice(len(resumed) - 200, None)
-        field = left.pcolormesh(np.arange(40), resumed.ts[last], resumed[last]["y"], cmap="RdBu_r", rasterized=True)
+        field = left.pcolormesh(
+            np.arange(40), resumed.ts[last], resumed[last]["y"], cmap="RdBu_r", rasterized=True
+        )
         picture.colorbar(field, ax=left)
         left.set(xlabel="place", ylabel="time", title="The last 20 units of time")
         energy = resumed.values["energy"]
         right.plot(resumed.ts, np.cumsum(energy) / np.arange(1, len(energy) + 1), color=BLUE)
-        right.axvline(resumed.ts[frames - 1], color=VERMILION, linestyle="--", label="resumed from here")
+        right.axvline(
+            resumed.ts[frames - 1], color=VERMILION, linestyle="--", label="resumed from here"
+        )
         right.set(xlabel="time", title="Mean energy so far", ylim=(7, 11))
         right.legend()
         picture.savefig(out / "killed_and_resumed.png", dpi=120)
@@ -86,7 +92,9 @@ def main(out: pathlib.Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "figures")
+    parser.add_argument(
+        "--out", type=pathlib.Path, default=pathlib.Path(__file__).parent / "figures"
+    )
     parser.add_argument("--only-run", type=pathlib.Path)
     arguments = parser.parse_args()
     if arguments.only_run:

@@ -52,12 +52,19 @@ def first_flip(sol: sciml.Solution) -> jax.Array:
 def arguments() -> dict[str, Any]:
     """The arguments of the sweep, the same in all processes."""
     angles = np.linspace(-3.0, 3.0, POINTS, dtype=np.float32)
-    return dict(fn=swing, params=parallel.parameter_grid(first=angles, second=angles), output=first_flip, block=BLOCK)
+    return dict(
+        fn=swing,
+        params=parallel.parameter_grid(first=angles, second=angles),
+        output=first_flip,
+        block=BLOCK,
+    )
 
 
 def worker(store: pathlib.Path) -> None:
     """The process that will be killed: it runs the sweep, and prints the number of finished members per block."""
-    parallel.sweep(**arguments(), store=store, progress=lambda now: print(now.done, now.total, flush=True))
+    parallel.sweep(
+        **arguments(), store=store, progress=lambda now: print(now.done, now.total, flush=True)
+    )
 
 
 def killed(store: pathlib.Path) -> None:
@@ -68,7 +75,9 @@ def killed(store: pathlib.Path) -> None:
         assert process.stdout is not None
         for blocks, line in enumerate(process.stdout, 1):
             if blocks == KILL_AT:
-                process.send_signal(signal.SIGKILL)  # without a handler or a warning, like a queue at its time limit
+                process.send_signal(
+                    signal.SIGKILL
+                )  # without a handler or a warning, like a queue at its time limit
                 print(f"killed after {line.split()[0]} of {line.split()[1]} members")
 
 
@@ -89,8 +98,12 @@ def draw(left: np.ndarray, whole: np.ndarray, path: pathlib.Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained", sharey=True)
-    for ax, values, title in zip(axes, (left, whole), ("When it was killed", "Resumed"), strict=True):
-        image = ax.imshow(values.T, origin="lower", extent=(-3, 3, -3, 3), cmap="viridis", vmin=0, vmax=END)
+    for ax, values, title in zip(
+        axes, (left, whole), ("When it was killed", "Resumed"), strict=True
+    ):
+        image = ax.imshow(
+            values.T, origin="lower", extent=(-3, 3, -3, 3), cmap="viridis", vmin=0, vmax=END
+        )
         ax.set_xlabel("first angle")
         ax.set_title(title, loc="left", fontsize="medium")
     axes[0].set_ylabel("second angle")
@@ -107,7 +120,9 @@ def main() -> None:
     given = parser.parse_args()
     if given.worker:
         return worker(given.out)
-    jax.config.update("jax_num_cpu_devices", 2)  # the process that resumes has twice as many devices
+    jax.config.update(
+        "jax_num_cpu_devices", 2
+    )  # the process that resumes has twice as many devices
     given.out.mkdir(parents=True, exist_ok=True)
     store = given.out / "store"
     shutil.rmtree(store, ignore_errors=True)
@@ -125,7 +140,9 @@ def main() -> None:
     print(f"the same bits as a sweep that nobody killed: {same}")
 
     try:
-        parallel.sweep(**{**arguments(), "output": lambda sol: sol.ys[-1, 0]}, store=store, progress=False)
+        parallel.sweep(
+            **{**arguments(), "output": lambda sol: sol.ys[-1, 0]}, store=store, progress=False
+        )
     except sciml.stores.StoreError as error:
         print(f"\nanother sweep in the same store is refused:\n{error}\n")
     draw(left, result.on_grid(), given.out / "killed_sweep.png")

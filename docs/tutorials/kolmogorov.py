@@ -88,9 +88,16 @@ def flow(case, points, closure=()):
 
 def start(case, model, key):
     """Random vortices: a quarter of the box wide, or of two waves along the box with a largest velocity of a half."""
-    waves = (lambda k: (k / 4) ** 5 / (1 + (k / 4) ** 18)) if case.driven else (lambda k: jnp.exp(-2 * (k - 2) ** 2))
+    waves = (
+        (lambda k: (k / 4) ** 5 / (1 + (k / 4) ** 18))
+        if case.driven
+        else (lambda k: jnp.exp(-2 * (k - 2) ** 2))
+    )
     psi = gaussian_random_field(model.grid, waves, key=key)
-    u, v = jnp.roll(psi, -1, 1) - psi, psi - jnp.roll(psi, -1, 0)  # differences along faces: without divergence
+    u, v = (
+        jnp.roll(psi, -1, 1) - psi,
+        psi - jnp.roll(psi, -1, 0),
+    )  # differences along faces: without divergence
     square = u**2 + v**2
     size = jnp.sqrt(jnp.mean(square)) if case.driven else 2 * jnp.sqrt(jnp.max(square))
     return FlowState((u / size, v / size), {})
@@ -101,7 +108,9 @@ def solved(model, w, frames, finer=1, adjoint=None):
     end, dt = frames * STEPS * STEP, STEP / finer
     saveat = jnp.linspace(0.0, end, frames + 1)
     options = dict(dt=dt, saveat=saveat, solver=SSPRK33(), adjoint=adjoint, throw=False)
-    return jnp.stack(sciml.solve(model, FlowState((w[0], w[1]), {}), t0=0.0, t1=end, **options).ys.velocity, 1)
+    return jnp.stack(
+        sciml.solve(model, FlowState((w[0], w[1]), {}), t0=0.0, t1=end, **options).ys.velocity, 1
+    )
 
 
 def rates_of(model, w):
@@ -142,11 +151,18 @@ def train(case, coarse, model, fields, rates):
         schedule = optax.cosine_decay_schedule(rate, steps, 0.02)
         optimiser = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
         options = dict(where=lambda model: model.forces[-1].net, progress=False)
-        found = training.train(model, loss, data, optimiser=optimiser, steps=steps, batch_size=batch_size, **options)
-        return found.model, f"{np.sqrt(np.median(found.history.loss[-20:])):.3f} of what the coarse grid alone is off"
+        found = training.train(
+            model, loss, data, optimiser=optimiser, steps=steps, batch_size=batch_size, **options
+        )
+        return (
+            found.model,
+            f"{np.sqrt(np.median(found.history.loss[-20:])):.3f} of what the coarse grid alone is off",
+        )
 
     pairs = tuple(x.reshape(-1, *x.shape[2:]) for x in (fields, rates))
-    apart = jax.jit(lambda w, rate: jnp.mean((jax.lax.map(lambda w: rates_of(coarse, w), w) - rate) ** 2))
+    apart = jax.jit(
+        lambda w, rate: jnp.mean((jax.lax.map(lambda w: rates_of(coarse, w), w) - rate) ** 2)
+    )
     missing = float(apart(*(x[::8] for x in pairs)))
 
     def off_by(model, batch, key):
@@ -160,7 +176,9 @@ def train(case, coarse, model, fields, rates):
         starts = range(0, fields.shape[1] - length, length // 2)
         windows = np.concatenate([fields[:, i : i + length + 1] for i in starts])
         some = windows[:: max(1, len(windows) // 16)]
-        found = jax.jit(lambda w, length=length: jax.lax.map(lambda w: solved(coarse, w, length), w))(some[:, 0])
+        found = jax.jit(
+            lambda w, length=length: jax.lax.map(lambda w: solved(coarse, w, length), w)
+        )(some[:, 0])
         unit = jnp.mean((found - some)[:, 1:] ** 2, axis=(0, 2, 3, 4))
 
         def astray(model, windows, key, length=length, unit=unit):
@@ -184,7 +202,9 @@ def gain(alone, corrected):
 
 def draw(path, ts, last, shown, off):
     """Draws the vorticity at the end: fine, coarse, corrected; and the errors over time."""
-    figure, axes = plt.subplots(1, 4, figsize=(13.0, 3.3), layout="constrained", width_ratios=(1, 1, 1, 1.2))
+    figure, axes = plt.subplots(
+        1, 4, figsize=(13.0, 3.3), layout="constrained", width_ratios=(1, 1, 1, 1.2)
+    )
 
     def vorticity(w):
         h = 2 * np.pi / len(w[0])
@@ -192,15 +212,25 @@ def draw(path, ts, last, shown, off):
 
     extreme = 0.8 * np.abs(vorticity(last)).max()
     for ax, (name, w) in zip(axes, {"fine": last, **shown}.items()):
-        options = dict(origin="lower", extent=(0, 2 * np.pi) * 2, cmap="RdBu_r", vmin=-extreme, vmax=extreme)
+        options = dict(
+            origin="lower", extent=(0, 2 * np.pi) * 2, cmap="RdBu_r", vmin=-extreme, vmax=extreme
+        )
         drawn = ax.imshow(vorticity(w).T, **options)
-        ax.set(title=f"{name}, {len(w[0])}² cells", xlabel="x", xticks=[0, np.pi, 2 * np.pi], yticks=[])
+        ax.set(
+            title=f"{name}, {len(w[0])}² cells", xlabel="x", xticks=[0, np.pi, 2 * np.pi], yticks=[]
+        )
         ax.set_xticklabels(["0", "π", "2π"])
     figure.colorbar(drawn, ax=axes[2], label="vorticity")
     for name, x in off.items():
         for one in x:
             axes[3].semilogy(ts[1:], one[1:], color=COLOURS[name], alpha=0.3, linewidth=1)
-        axes[3].semilogy(ts[1:], np.exp(np.log(x[:, 1:]).mean(axis=0)), color=COLOURS[name], linewidth=2, label=name)
+        axes[3].semilogy(
+            ts[1:],
+            np.exp(np.log(x[:, 1:]).mean(axis=0)),
+            color=COLOURS[name],
+            linewidth=2,
+            label=name,
+        )
     axes[3].set(xlabel="time", ylabel="error of the velocity", xlim=(0, ts[-1]))
     axes[3].legend(frameon=False, fontsize=8, loc="lower right")
     axes[3].spines[["top", "right"]].set_visible(False)
@@ -211,13 +241,18 @@ def draw(path, ts, last, shown, off):
 def main():
     """Generates the data, trains, compares with held-out data, and draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figure")
+    parser.add_argument(
+        "--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figure"
+    )
     parser.add_argument("--flow", choices=CASES, default="kolmogorov", help="which flow")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     case, begun = CASES[given.flow], time.perf_counter()
     fields, rates, last = record(case)
-    print(f"{len(fields)} records of {FINER * case.points}² cells: {time.perf_counter() - begun:.0f} s", flush=True)
+    print(
+        f"{len(fields)} records of {FINER * case.points}² cells: {time.perf_counter() - begun:.0f} s",
+        flush=True,
+    )
 
     held_back, coarse = case.records[1], flow(case, case.points)
     size = float(np.sqrt(np.mean(fields**2)))
@@ -228,12 +263,17 @@ def main():
 
     truth = fields[:held_back]
     run = eqx.filter_jit(lambda model, w: jax.lax.map(lambda w: solved(model, w, case.frames), w))
-    runs = {name: np.asarray(run(m, truth[:, 0])) for name, m in (("coarse", coarse), ("corrected", model))}
+    runs = {
+        name: np.asarray(run(m, truth[:, 0]))
+        for name, m in (("coarse", coarse), ("corrected", model))
+    }
     off = {name: np.sqrt(total(w - truth) / total(truth)) for name, w in runs.items()}
     ts = STEP * STEPS * np.arange(truth.shape[1])
     for at in sorted({JUDGED, case.frames}):
         alone, corrected = (x[:, at].mean() for x in off.values())
-        print(f"at time {ts[at]:.2f} the velocity is off by {alone:.2%}, corrected by {corrected:.2%}")
+        print(
+            f"at time {ts[at]:.2f} the velocity is off by {alone:.2%}, corrected by {corrected:.2%}"
+        )
     ratio = gain(*(x[:, : JUDGED + 1] for x in off.values()))
     print(f"Mosaic's metric, up to time {ts[JUDGED]:.2f}: errors are divided by {ratio:.2f}")
     name = given.out / ("kolmogorov.png" if case.driven else f"kolmogorov_{given.flow}.png")

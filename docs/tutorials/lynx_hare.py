@@ -101,7 +101,9 @@ def fit(record: Record) -> dict[str, sciml.training.Fit]:
     """
     guess = first_guess(record)
     squares = sciml.fit(guess, residuals, record, positive=True)
-    adam = sciml.fit(guess, residuals, record, positive=True, solver=optax.adam(0.05), covariance=False)
+    adam = sciml.fit(
+        guess, residuals, record, positive=True, solver=optax.adam(0.05), covariance=False
+    )
     return {"least squares": squares, "Adam": adam}
 
 
@@ -147,7 +149,9 @@ def sweep_misfit(found: sciml.training.Fit, record: Record) -> sciml.parallel.Sw
 
     def misfit(point, shared):
         best, record = shared
-        rates = sciml.models.LotkaVolterra(best.rates.alpha, point["beta"], best.rates.gamma, point["delta"])
+        rates = sciml.models.LotkaVolterra(
+            best.rates.alpha, point["beta"], best.rates.gamma, point["delta"]
+        )
         solution = predict(Parameters(rates, best.y0), record.years - 1900)
         return 0.5 * jnp.sum((jnp.log(solution.ys) - jnp.log(record.pelts)) ** 2)
 
@@ -156,7 +160,11 @@ def sweep_misfit(found: sciml.training.Fit, record: Record) -> sciml.parallel.Sw
 
 
 def draw_fit(
-    found: sciml.training.Fit, record: Record, times: jax.Array, ensemble: sciml.Solution, path: pathlib.Path
+    found: sciml.training.Fit,
+    record: Record,
+    times: jax.Array,
+    ensemble: sciml.Solution,
+    path: pathlib.Path,
 ) -> None:
     """Draws the data, the fitted curve, and the 90% bands of the curve and of the observations."""
     years = 1900 + np.asarray(times)
@@ -165,7 +173,9 @@ def draw_fit(
     noise = np.random.default_rng(0).normal(0.0, float(found.sigma), curves.shape)
     observations = curves * np.exp(noise)
     figure, panels = plt.subplots(2, 1, figsize=(8, 6.4), sharex=True, layout="constrained")
-    for i, (ax, name, colour) in enumerate(zip(panels, ("hare", "lynx"), (HARE, LYNX), strict=True)):
+    for i, (ax, name, colour) in enumerate(
+        zip(panels, ("hare", "lynx"), (HARE, LYNX), strict=True)
+    ):
         for values, alpha, label in (
             (observations[..., i], 0.15, "90% of observations"),
             (curves[..., i], 0.4, "90% band of the curve"),
@@ -173,15 +183,25 @@ def draw_fit(
             low, high = np.nanquantile(values, [0.05, 0.95], axis=0)
             ax.fill_between(years, low, high, color=colour, alpha=alpha, linewidth=0, label=label)
         ax.plot(years, best[:, i], color=colour, linewidth=2, label="fitted curve")
-        ax.plot(record.years, record.pelts[:, i], "o", color="black", markersize=5, label=f"{name} pelts")
+        ax.plot(
+            record.years,
+            record.pelts[:, i],
+            "o",
+            color="black",
+            markersize=5,
+            label=f"{name} pelts",
+        )
         ax.set_ylabel(f"{name} (thousand pelts)")
         ax.set_ylim(bottom=0)
         ax.set_axisbelow(True)
         ax.grid(True, color="0.88", linewidth=0.6)
         ax.spines[["top", "right"]].set_visible(False)
-        ax.legend(loc="upper center", bbox_to_anchor=(0.415, 1.0), frameon=False, fontsize="small")  # between the peaks
+        ax.legend(
+            loc="upper center", bbox_to_anchor=(0.415, 1.0), frameon=False, fontsize="small"
+        )  # between the peaks
     panels[0].set_title(
-        f"Lotka-Volterra fitted to the record, and {MEMBERS:,} members of its uncertainty", fontsize="medium"
+        f"Lotka-Volterra fitted to the record, and {MEMBERS:,} members of its uncertainty",
+        fontsize="medium",
     )
     panels[1].set_xlabel("year")
     panels[1].set_xticks(range(1900, 1921, 2))
@@ -190,7 +210,9 @@ def draw_fit(
     plt.close(figure)
 
 
-def draw_misfit(found: sciml.training.Fit, sweep: sciml.parallel.SweepResult, path: pathlib.Path) -> None:
+def draw_misfit(
+    found: sciml.training.Fit, sweep: sciml.parallel.SweepResult, path: pathlib.Path
+) -> None:
     """Draws the decrease of the log-likelihood from its maximum, over beta and delta."""
     fall = (np.asarray(sweep.on_grid()) - float(found.loss)) / float(found.sigma) ** 2
     beta, delta = sweep.grid.axes["beta"], sweep.grid.axes["delta"]
@@ -209,11 +231,24 @@ def draw_misfit(found: sciml.training.Fit, sweep: sciml.parallel.SweepResult, pa
             "fall of the log-likelihood below its maximum",
         ),
     )
-    (estimate,) = ax.plot([], [], "o", markersize=8, markerfacecolor="none", markeredgecolor="white", linestyle="none")
-    lines = ax.contour(beta, delta, fall.T, levels=(1, 3, 10, 30, 100), colors="white", linewidths=1)
+    (estimate,) = ax.plot(
+        [], [], "o", markersize=8, markerfacecolor="none", markeredgecolor="white", linestyle="none"
+    )
+    lines = ax.contour(
+        beta, delta, fall.T, levels=(1, 3, 10, 30, 100), colors="white", linewidths=1
+    )
     ax.clabel(lines, fmt="%g", fontsize="small")
-    ax.legend([estimate], ["estimate"], facecolor="0.3", labelcolor="white", edgecolor="none", fontsize="small")
-    ax.set_title(f"Misfit of {sweep.n:,} members, the other parameters as fitted", fontsize="medium")
+    ax.legend(
+        [estimate],
+        ["estimate"],
+        facecolor="0.3",
+        labelcolor="white",
+        edgecolor="none",
+        fontsize="small",
+    )
+    ax.set_title(
+        f"Misfit of {sweep.n:,} members, the other parameters as fitted", fontsize="medium"
+    )
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
@@ -227,7 +262,9 @@ def main(out: pathlib.Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     record = read_record()
 
-    print(f"Fitting {record.pelts.size} observations, {record.years[0]:.0f}-{record.years[-1]:.0f}:")
+    print(
+        f"Fitting {record.pelts.size} observations, {record.years[0]:.0f}-{record.years[-1]:.0f}:"
+    )
     fits = fit(record)
     found = fits["least squares"]
     for name, each in fits.items():
@@ -254,5 +291,7 @@ def main(out: pathlib.Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figures")
+    parser.add_argument(
+        "--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figures"
+    )
     main(parser.parse_args().out)

@@ -43,7 +43,9 @@ def block(coating: jax.Array) -> jax.Array:
     """The permittivity in every cell: vacuum, the coating, and silicon to the end."""
     layer = jnp.repeat(coating, round(THICK * CELLS))
     before = jnp.ones(round(SURFACE * CELLS))
-    return jnp.concatenate([before, layer, jnp.full(GRID.shape[0] - len(before) - len(layer), SILICON)])
+    return jnp.concatenate(
+        [before, layer, jnp.full(GRID.shape[0] - len(before) - len(layer), SILICON)]
+    )
 
 
 def run(permittivity: jax.Array) -> jax.Array:
@@ -82,7 +84,9 @@ def check(z: jax.Array, gradient: jax.Array) -> None:
     ahead = jnp.asarray(np.random.default_rng(0).normal(size=z.shape), float)
     values = [float(share(z + step * ahead)) for step in (-1e-2, 1e-2)]
     slope = float(jnp.vdot(gradient, ahead))
-    print(f"along a direction: {slope:.4g} by the adjoint, {(values[1] - values[0]) / 2e-2:.4g} by finite differences")
+    print(
+        f"along a direction: {slope:.4g} by the adjoint, {(values[1] - values[0]) / 2e-2:.4g} by finite differences"
+    )
 
 
 def design(z: jax.Array, steps: int) -> tuple[jax.Array, list[float]]:
@@ -95,7 +99,9 @@ def design(z: jax.Array, steps: int) -> tuple[jax.Array, list[float]]:
         if number == 0:
             check(z, gradient)
         if number % 10 == 0:
-            print(f"  step {number:3}: {100 * float(value):6.3f}% of the pulse comes back", flush=True)
+            print(
+                f"  step {number:3}: {100 * float(value):6.3f}% of the pulse comes back", flush=True
+            )
         if number < steps:
             update, state = optimiser.update(gradient, state)
             z = optax.apply_updates(z, update)
@@ -109,7 +115,10 @@ def reflectance(coating: jax.Array) -> tuple[np.ndarray, np.ndarray]:
     found = np.abs(turns @ back) ** 2 / np.abs(turns @ there) ** 2
     stack = [1.0, *map(float, coating), SILICON]
     exact = [
-        float(verify.reference("layered_medium", 2 * np.pi * f, stack, [THICK] * LAYERS).reflectance) for f in COLOURS
+        float(
+            verify.reference("layered_medium", 2 * np.pi * f, stack, [THICK] * LAYERS).reflectance
+        )
+        for f in COLOURS
     ]
     return found, np.array(exact)
 
@@ -121,10 +130,21 @@ def draw(coating: jax.Array, spectra: dict, history: list[float], path: pathlib.
     """The field over place and time, the layers, the spectra, and the progress."""
     figure, axes = plt.subplots(2, 2, figsize=(9.5, 7), layout="constrained")
     bare = jnp.full(LAYERS, SILICON)
-    for ax, medium, title in ((axes[0, 0], bare, "bare silicon"), (axes[0, 1], coating, "with the layers found")):
+    for ax, medium, title in (
+        (axes[0, 0], bare, "bare silicon"),
+        (axes[0, 1], coating, "with the layers found"),
+    ):
         field = np.asarray(run(block(medium)))
         size = 0.5 * np.abs(field).max()
-        ax.imshow(field, origin="lower", aspect="auto", extent=(0, 6, 0, END), cmap="RdBu_r", vmin=-size, vmax=size)
+        ax.imshow(
+            field,
+            origin="lower",
+            aspect="auto",
+            extent=(0, 6, 0, END),
+            cmap="RdBu_r",
+            vmin=-size,
+            vmax=size,
+        )
         ax.axvline(SURFACE, color=INK, linewidth=0.6)
         ax.axvline(SURFACE + LAYERS * THICK, color=INK, linewidth=0.6)
         ax.set_title(title, loc="left", fontsize="medium")
@@ -154,7 +174,9 @@ def draw(coating: jax.Array, spectra: dict, history: list[float], path: pathlib.
 def main() -> None:
     """Optimises and draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figure")
+    parser.add_argument(
+        "--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figure"
+    )
     parser.add_argument("--steps", type=int, default=60, help="steps of the optimiser")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -107,9 +107,13 @@ def messages_and_memory() -> None:
         def step(fields, domain=domain):
             return domain.run(lambda fields: wave(domain, 1)(fields)[0], fields)
 
-        sent = collections.Counter(c.kind for c in sciml.inspect.collectives(step, (placed, placed)))
+        sent = collections.Counter(
+            c.kind for c in sciml.inspect.collectives(step, (placed, placed))
+        )
         kib = sciml.inspect.memory(step, (placed, placed)).total / 1024
-        print(f"{np.prod(list(axes.values()))} devices: {kib:6.1f} KiB on each, a step sends {dict(sent)}")
+        print(
+            f"{np.prod(list(axes.values()))} devices: {kib:6.1f} KiB on each, a step sends {dict(sent)}"
+        )
 
 
 def as_process(number: int, count: int, address: str) -> None:
@@ -133,12 +137,15 @@ def two_processes(expected: np.ndarray) -> None:
     command = [sys.executable, __file__, "--address", address, "--process"]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     started = [
-        subprocess.Popen([*command, str(i)], env=environment, stdout=subprocess.PIPE, text=True) for i in range(2)
+        subprocess.Popen([*command, str(i)], env=environment, stdout=subprocess.PIPE, text=True)
+        for i in range(2)
     ]
     for process in started:
         printed = process.communicate(timeout=120)[0]
         print(*(line for line in printed.splitlines() if line.startswith("process")))
-    print(f"one process alone:                             checksum {zlib.crc32(expected.tobytes()):08x}")
+    print(
+        f"one process alone:                             checksum {zlib.crc32(expected.tobytes()):08x}"
+    )
 
 
 def draw(end: np.ndarray, gradient: np.ndarray, path: pathlib.Path) -> None:
@@ -153,14 +160,18 @@ def draw(end: np.ndarray, gradient: np.ndarray, path: pathlib.Path) -> None:
     for at, field, title in zip(axes, (end, gradient), titles):
         top = np.quantile(np.abs(field), 0.995)
         at.imshow(field.T, origin="lower", extent=(0, 1, 0, 1), cmap="RdBu_r", vmin=-top, vmax=top)
-        at.add_patch(plt.Circle((0.5, 0.5), np.sqrt(0.03), fill=False, color="black", linewidth=0.8))
+        at.add_patch(
+            plt.Circle((0.5, 0.5), np.sqrt(0.03), fill=False, color="black", linewidth=0.8)
+        )
         at.set_title(title, loc="left", fontsize="medium")
         at.set_xlabel("x")
         at.set_ylabel("y")
     for x in (0.25, 0.5, 0.75):
         axes[0].axvline(x, color="gray", linewidth=0.6)
     axes[0].axhline(0.5, color="gray", linewidth=0.6)
-    axes[1].add_patch(plt.Circle((0.8, 0.5), 0.1, fill=False, color="black", linestyle=":", linewidth=0.8))
+    axes[1].add_patch(
+        plt.Circle((0.8, 0.5), 0.1, fill=False, color="black", linestyle=":", linewidth=0.8)
+    )
     figure.savefig(path, dpi=120)
     print(f"wrote {path}")
 

@@ -32,7 +32,11 @@ matplotlib.use("Agg")  # figures go to files; no screen is needed
 import matplotlib.pyplot as plt  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-SIZE, WATER, LAYER = 64, 3, 8  # cells of 1 mm: the body, the water around it, and the absorbing layers around that
+SIZE, WATER, LAYER = (
+    64,
+    3,
+    8,
+)  # cells of 1 mm: the body, the water around it, and the absorbing layers around that
 EDGE = WATER + LAYER
 GRID = Grid((SIZE + 2 * EDGE,) * 2, -EDGE, SIZE + EDGE)
 TANK = 1.5  # the speed in water
@@ -112,11 +116,15 @@ def evaluate(speed: jax.Array, shots: Shots) -> jax.Array:
     return jnp.sum(jax.lax.map(lambda shot: mismatch(speed, *shot), shots))
 
 
-def listen(speed: jax.Array, place: jax.Array, order: int = 4, refine: int = 1) -> tuple[jax.Array, jax.Array]:
+def listen(
+    speed: jax.Array, place: jax.Array, order: int = 4, refine: int = 1
+) -> tuple[jax.Array, jax.Array]:
     """Returns the receiver records of a shot, and the pressure at three times."""
     model = medium(speed, place, order)
     ts = jnp.linspace(0.0, END, STEPS + 1)
-    options = dict(t0=0.0, t1=END, dt=END / STEPS / refine, saveat=ts, solver=diffrax.Bosh3(), throw=False)
+    options = dict(
+        t0=0.0, t1=END, dt=END / STEPS / refine, saveat=ts, solver=diffrax.Bosh3(), throw=False
+    )
     sounds = sciml.solve(model, model.rest(), **options).ys
     frames = model.pressure(jax.tree.map(lambda x: x[np.array(FRAMES)], sounds))
     return model.record(sounds, RECEIVERS), frames
@@ -128,7 +136,9 @@ FRAMES = (80, 116, 152)
 def record(truth: jax.Array) -> tuple[Shots, jax.Array]:
     """The experiment: with a finer method than the inversion, and with noise."""
     places = around(SHOTS)
-    run = jax.jit(lambda places: jax.lax.map(lambda place: listen(truth, place, order=8, refine=2), places))
+    run = jax.jit(
+        lambda places: jax.lax.map(lambda place: listen(truth, place, order=8, refine=2), places)
+    )
     traces, frames = run(places)
     noise = NOISE * jnp.std(traces) * jax.random.normal(jax.random.key(0), traces.shape)
     return Shots(places, traces + noise), frames[0]
@@ -139,7 +149,9 @@ def check(speed: jax.Array, shots: Shots) -> None:
     ahead = jnp.asarray(np.random.default_rng(0).normal(size=speed.shape), float)
     slope = float(jnp.vdot(evaluate(speed, shots)[1], ahead))
     values = [float(evaluate(speed + step * ahead, shots)[0]) for step in (-1e-3, 1e-3)]
-    print(f"along a direction: {slope:.4g} by the adjoint, {(values[1] - values[0]) / 2e-3:.4g} by finite differences")
+    print(
+        f"along a direction: {slope:.4g} by the adjoint, {(values[1] - values[0]) / 2e-3:.4g} by finite differences"
+    )
 
 
 class Step(NamedTuple):
@@ -180,21 +192,44 @@ FRAME = (0.0, float(SIZE), 0.0, float(SIZE))
 WHOLE = (-float(EDGE), float(SIZE + EDGE)) * 2
 
 
-def draw_medium(truth: jax.Array, found: jax.Array, history: list[Step], path: pathlib.Path) -> None:
+def draw_medium(
+    truth: jax.Array, found: jax.Array, history: list[Step], path: pathlib.Path
+) -> None:
     """The medium, its reconstruction, a section, and the progress."""
     figure, panels = plt.subplots(2, 2, figsize=(9, 7.6), layout="constrained")
     low, high = float(truth.min()), float(truth.max())
-    for ax, speed, title in ((panels[0, 0], truth, "the body"), (panels[0, 1], found, "found from eight shots")):
-        drawn = ax.imshow(np.asarray(speed).T, origin="lower", extent=FRAME, cmap="viridis", vmin=low, vmax=high)
+    for ax, speed, title in (
+        (panels[0, 0], truth, "the body"),
+        (panels[0, 1], found, "found from eight shots"),
+    ):
+        drawn = ax.imshow(
+            np.asarray(speed).T, origin="lower", extent=FRAME, cmap="viridis", vmin=low, vmax=high
+        )
         ax.set_title(title, loc="left", fontsize="medium")
         ax.set_xlabel("x (mm)")
-        ax.plot(*np.asarray(around(SHOTS)).T, "*", color=RED, markersize=10, clip_on=False, label="transmitter")
-        ax.plot(*np.asarray(RECEIVERS.positions).T, ".", color=INK, markersize=4, clip_on=False, label="receiver")
+        ax.plot(
+            *np.asarray(around(SHOTS)).T,
+            "*",
+            color=RED,
+            markersize=10,
+            clip_on=False,
+            label="transmitter",
+        )
+        ax.plot(
+            *np.asarray(RECEIVERS.positions).T,
+            ".",
+            color=INK,
+            markersize=4,
+            clip_on=False,
+            label="receiver",
+        )
         ax.set_xlim(-3, SIZE + 3)
         ax.set_ylim(-3, SIZE + 3)
     panels[0, 0].set_ylabel("y (mm)")
     panels[0, 1].axhline(36.5, color="white", linewidth=1, linestyle="--")
-    panels[0, 0].legend(loc="lower right", bbox_to_anchor=(0.97, 0.03), fontsize="small", framealpha=0.9)
+    panels[0, 0].legend(
+        loc="lower right", bbox_to_anchor=(0.97, 0.03), fontsize="small", framealpha=0.9
+    )
     figure.colorbar(drawn, ax=panels[0], label="speed of sound (mm/µs)", shrink=0.9)
     x = np.arange(SIZE) + 0.5
     section = panels[1, 0]
@@ -206,7 +241,9 @@ def draw_medium(truth: jax.Array, found: jax.Array, history: list[Step], path: p
     section.legend(frameon=False, fontsize="small")
     progress = panels[1, 1]
     progress.semilogy([h.mismatch for h in history], color=INK, label="mismatch")
-    progress.semilogy([h.error / history[0].error for h in history], color=RED, label="error of the speed")
+    progress.semilogy(
+        [h.error / history[0].error for h in history], color=RED, label="error of the speed"
+    )
     progress.set_xlabel("step of L-BFGS")
     progress.set_ylabel("over that of the start")
     progress.legend(frameon=False, fontsize="small")
@@ -216,7 +253,9 @@ def draw_medium(truth: jax.Array, found: jax.Array, history: list[Step], path: p
     plt.close(figure)
 
 
-def draw_shot(frames: jax.Array, shots: Shots, truth: jax.Array, found: jax.Array, path: pathlib.Path) -> None:
+def draw_shot(
+    frames: jax.Array, shots: Shots, truth: jax.Array, found: jax.Array, path: pathlib.Path
+) -> None:
     """The sound of the first shot, and the signals of the opposite receivers."""
     run = jax.jit(lambda speed: listen(speed, shots.places[0])[0])
     start, end = (np.asarray(run(speed)) for speed in (jnp.full_like(truth, TANK), found))
@@ -225,11 +264,26 @@ def draw_shot(frames: jax.Array, shots: Shots, truth: jax.Array, found: jax.Arra
     extreme = 0.5 * float(jnp.max(jnp.abs(frames)))
     for i, frame in enumerate(frames):
         ax = figure.add_subplot(grid[0, i])
-        ax.imshow(np.asarray(frame).T, origin="lower", extent=WHOLE, cmap="RdBu_r", vmin=-extreme, vmax=extreme)
+        ax.imshow(
+            np.asarray(frame).T,
+            origin="lower",
+            extent=WHOLE,
+            cmap="RdBu_r",
+            vmin=-extreme,
+            vmax=extreme,
+        )
         x, y = (np.arange(SIZE) + 0.5,) * 2
-        ax.contour(x, y, np.asarray(truth).T, levels=(1.48, 1.52, 1.57), colors="0.4", linewidths=0.6)
-        ax.add_patch(plt.Rectangle((-WATER, -WATER), *(SIZE + 2 * WATER,) * 2, fill=False, linestyle="--", color="0.5"))
-        ax.set_title(f"pressure after {FRAMES[i] * END / STEPS:.0f} µs", loc="left", fontsize="medium")
+        ax.contour(
+            x, y, np.asarray(truth).T, levels=(1.48, 1.52, 1.57), colors="0.4", linewidths=0.6
+        )
+        ax.add_patch(
+            plt.Rectangle(
+                (-WATER, -WATER), *(SIZE + 2 * WATER,) * 2, fill=False, linestyle="--", color="0.5"
+            )
+        )
+        ax.set_title(
+            f"pressure after {FRAMES[i] * END / STEPS:.0f} µs", loc="left", fontsize="medium"
+        )
         ax.set_xlabel("x (mm)")
         if i == 0:
             ax.set_ylabel("y (mm)")
@@ -237,11 +291,20 @@ def draw_shot(frames: jax.Array, shots: Shots, truth: jax.Array, found: jax.Arra
     ts = np.linspace(0.0, END, STEPS + 1)
     for i, receiver in enumerate(opposite):
         ax = figure.add_subplot(grid[1, i])
-        ax.plot(ts, np.asarray(shots.recorded[0])[:, receiver], color=INK, linewidth=2.5, alpha=0.5, label="recorded")
+        ax.plot(
+            ts,
+            np.asarray(shots.recorded[0])[:, receiver],
+            color=INK,
+            linewidth=2.5,
+            alpha=0.5,
+            label="recorded",
+        )
         ax.plot(ts, start[:, receiver], color="0.55", linestyle=":", label="in water")
         ax.plot(ts, end[:, receiver], color=BLUE, linewidth=1, label="in the medium found")
         place = np.asarray(RECEIVERS.positions)[receiver]
-        ax.set_title(f"receiver at ({place[0]:.0f}, {place[1]:.0f}) mm", loc="left", fontsize="medium")
+        ax.set_title(
+            f"receiver at ({place[0]:.0f}, {place[1]:.0f}) mm", loc="left", fontsize="medium"
+        )
         ax.set_xlim(30, END)
         ax.set_xlabel("time (µs)")
         ax.spines[["top", "right"]].set_visible(False)
@@ -255,18 +318,24 @@ def draw_shot(frames: jax.Array, shots: Shots, truth: jax.Array, found: jax.Arra
 def main() -> None:
     """Records, inverts and draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figures")
+    parser.add_argument(
+        "--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figures"
+    )
     parser.add_argument("--steps", type=int, default=12, help="steps of the optimiser")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     begin = time.perf_counter()
     truth = phantom()
     shots, frames = record(truth)
-    print(f"recorded {SHOTS} shots at {len(RECEIVERS.positions)} receivers: {shots.recorded.size} numbers")
+    print(
+        f"recorded {SHOTS} shots at {len(RECEIVERS.positions)} receivers: {shots.recorded.size} numbers"
+    )
     check(jnp.full((SIZE, SIZE), TANK), shots)
     print(f"looking for {truth.size} speeds:")
     found, history = invert(shots, truth, arguments.steps)
-    print(f"the error of the speed fell from {1000 * history[0].error:.1f} to {1000 * history[-1].error:.1f} m/s")
+    print(
+        f"the error of the speed fell from {1000 * history[0].error:.1f} to {1000 * history[-1].error:.1f} m/s"
+    )
     print(f"the mismatch fell to {100 * history[-1].mismatch:.2f}% of that in water")
     draw_medium(truth, found, history, arguments.out / "waveform_inversion.png")
     draw_shot(frames, shots, truth, found, arguments.out / "waveform_inversion_shot.png")

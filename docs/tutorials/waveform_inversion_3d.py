@@ -34,9 +34,15 @@ matplotlib.use("Agg")  # figures go to files; no screen is needed
 import matplotlib.pyplot as plt  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
-CELLS, LAYER, H = (24, 24, 16), 6, 0.05  # the block, the absorbing layers around it but for the surface, and a cell
+CELLS, LAYER, H = (
+    (24, 24, 16),
+    6,
+    0.05,
+)  # the block, the absorbing layers around it but for the surface, and a cell
 SHAPE = (CELLS[0] + 2 * LAYER, CELLS[1] + 2 * LAYER, CELLS[2] + LAYER)
-GRID = Grid(SHAPE, (-LAYER * H, -LAYER * H, -(CELLS[2] + LAYER) * H), ((CELLS[0] + LAYER) * H,) * 2 + (0.0,))
+GRID = Grid(
+    SHAPE, (-LAYER * H, -LAYER * H, -(CELLS[2] + LAYER) * H), ((CELLS[0] + LAYER) * H,) * 2 + (0.0,)
+)
 PULSE = Ricker(4.0)  # Hz: waves of half a kilometre
 END, STEPS = 1.2, 160
 FASTEST = 2.8
@@ -98,7 +104,9 @@ def medium(speed: jax.Array, place: Any, order: int = 4) -> Acoustic:
     source = PointSources(GRID, place, PULSE)
     layers = {"x": LAYER, "y": LAYER, "z-": LAYER}
     sides = {"x": "rigid", "y": "rigid", "z-": "rigid", "z+": "free"}
-    return Acoustic(GRID, speed, boundary=sides, layers=layers, source=source, order=order, tuned=FASTEST)
+    return Acoustic(
+        GRID, speed, boundary=sides, layers=layers, source=source, order=order, tuned=FASTEST
+    )
 
 
 class Mismatch(sciml.AbstractPartitioned):
@@ -119,11 +127,15 @@ class Mismatch(sciml.AbstractPartitioned):
         """The rate of the pressure."""
         return self.medium.second_drive(t, y[0], args)
 
-    def move_first(self, h: Any, y: tuple[Sound, jax.Array], drive: Any, args: Any) -> tuple[Sound, jax.Array]:
+    def move_first(
+        self, h: Any, y: tuple[Sound, jax.Array], drive: Any, args: Any
+    ) -> tuple[Sound, jax.Array]:
         """Velocity and integral after a time."""
         return self.medium.move_first(h, y[0], drive[0], args), y[1] + h * drive[1]
 
-    def move_second(self, h: Any, y: tuple[Sound, jax.Array], drive: Any, args: Any) -> tuple[Sound, jax.Array]:
+    def move_second(
+        self, h: Any, y: tuple[Sound, jax.Array], drive: Any, args: Any
+    ) -> tuple[Sound, jax.Array]:
         """Pressure after a time."""
         return self.medium.move_second(h, y[0], drive, args), y[1]
 
@@ -131,7 +143,9 @@ class Mismatch(sciml.AbstractPartitioned):
 BY_DEFAULT = sciml.adjoints.Checkpointed(memory=32 * MIB)
 
 
-def mismatch(speed: jax.Array, place: Any, recorded: jax.Array, adjoint: Any = BY_DEFAULT) -> jax.Array:
+def mismatch(
+    speed: jax.Array, place: Any, recorded: jax.Array, adjoint: Any = BY_DEFAULT
+) -> jax.Array:
     """The mismatch of one shot."""
     model = Mismatch(medium(speed, place), Sampled(recorded, END / STEPS))
     start = model.medium.rest(), jnp.zeros(())
@@ -188,12 +202,17 @@ def compare(speed: jax.Array, shots: Shots) -> dict[str, Row]:
     model = medium(speed, shots.places[0])
     state = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(model.rest()))
     print(
-        f"a state of {sum(x.size for x in jax.tree.leaves(model.rest()))} numbers takes {state / MIB:.2f} MiB", end=""
+        f"a state of {sum(x.size for x in jax.tree.leaves(model.rest()))} numbers takes {state / MIB:.2f} MiB",
+        end="",
     )
     print(f", those of all {STEPS} steps {STEPS * state / MIB:.0f} MiB")
     found, exact = {}, None
     for name, adjoint in ADJOINTS.items():
-        run = jax.grad(lambda speed, adjoint=adjoint: mismatch(speed, shots.places[0], shots.recorded[0], adjoint))
+        run = jax.grad(
+            lambda speed, adjoint=adjoint: mismatch(
+                speed, shots.places[0], shots.recorded[0], adjoint
+            )
+        )
         compiled = jax.jit(run).lower(speed).compile()
         memory = compiled.memory_analysis().temp_size_in_bytes
         gradient = jax.block_until_ready(compiled(speed))
@@ -202,7 +221,11 @@ def compare(speed: jax.Array, shots: Shots) -> dict[str, Row]:
         seconds = time.perf_counter() - begin
         exact = gradient if exact is None else exact
         error = float(jnp.linalg.norm(gradient - exact) / jnp.linalg.norm(exact))
-        what = "lost: layers absorb what steps back would need" if np.isnan(error) else f"differs by {error:.0e}"
+        what = (
+            "lost: layers absorb what steps back would need"
+            if np.isnan(error)
+            else f"differs by {error:.0e}"
+        )
         print(f"  {name:28} {memory / MIB:7.1f} MiB  {seconds:5.2f} s a shot  {what}", flush=True)
         found[name] = Row(memory, seconds, error)
     return found
@@ -213,7 +236,9 @@ def check(speed: jax.Array, shots: Shots) -> None:
     ahead = jnp.asarray(np.random.default_rng(0).normal(size=speed.shape), float)
     slope = float(jnp.vdot(evaluate(speed, shots)[1], ahead))
     values = [float(evaluate(speed + step * ahead, shots)[0]) for step in (-2e-3, 2e-3)]
-    print(f"along a direction: {slope:.4g} by the adjoint, {(values[1] - values[0]) / 4e-3:.4g} by finite differences")
+    print(
+        f"along a direction: {slope:.4g} by the adjoint, {(values[1] - values[0]) / 4e-3:.4g} by finite differences"
+    )
 
 
 class Step(NamedTuple):
@@ -229,7 +254,9 @@ def invert(shots: Shots, truth: jax.Array, steps: int) -> tuple[jax.Array, list[
     speed = background()
     value, gradient = evaluate(speed, shots)
     first, state, history = float(value), optimiser.init(speed), []
-    scale = float(0.04 / jnp.max(jnp.abs(gradient / first)))  # the first step changes no speed by more
+    scale = float(
+        0.04 / jnp.max(jnp.abs(gradient / first))
+    )  # the first step changes no speed by more
     advance = jax.jit(optimiser.update)
 
     def report():
@@ -241,7 +268,11 @@ def invert(shots: Shots, truth: jax.Array, steps: int) -> tuple[jax.Array, list[
     report()
     for number in range(steps):
         ahead, state = advance(gradient / first, state, speed)
-        ahead = ahead * (scale * jnp.linalg.norm(gradient / first) / jnp.linalg.norm(ahead) if number == 0 else 1.0)
+        ahead = ahead * (
+            scale * jnp.linalg.norm(gradient / first) / jnp.linalg.norm(ahead)
+            if number == 0
+            else 1.0
+        )
         for length in (1.0, 0.5, 0.25, 0.125):  # shorter until the mismatch falls
             trial = evaluate(speed - length * ahead, shots)
             if trial[0] < value:
@@ -254,7 +285,13 @@ def invert(shots: Shots, truth: jax.Array, steps: int) -> tuple[jax.Array, list[
 INK, BLUE, RED = "0.15", "#0072B2", "#D55E00"
 
 
-def draw(truth: jax.Array, found: jax.Array, history: list[Step], rows: dict[str, Row], path: pathlib.Path) -> None:
+def draw(
+    truth: jax.Array,
+    found: jax.Array,
+    history: list[Step],
+    rows: dict[str, Row],
+    path: pathlib.Path,
+) -> None:
     """Sections of the block and of its reconstruction, the progress, and the cost of adjoints."""
     figure = plt.figure(figsize=(10, 7.6), layout="constrained")
     grid = figure.add_gridspec(3, 4, height_ratios=(1.1, 0.8, 1))
@@ -268,22 +305,34 @@ def draw(truth: jax.Array, found: jax.Array, history: list[Step], rows: dict[str
         ax = figure.add_subplot(grid[0, 2 * i : 2 * i + 2])
         drawn = ax.imshow(change[:, :, level].T, extent=(0, side, 0, side), **style)
         ax.set_title(
-            f"{title}: at a depth of {-float(coordinates()[2][0, 0, level]):.2f} km", loc="left", fontsize="medium"
+            f"{title}: at a depth of {-float(coordinates()[2][0, 0, level]):.2f} km",
+            loc="left",
+            fontsize="medium",
         )
         ax.axhline((row + 0.5) * H, color="0.5", linewidth=0.8, linestyle="--")
         places = np.asarray(RECEIVERS.positions)
         ax.plot(places[:, 0], places[:, 1], ".", color=INK, markersize=3, label="receivers")
         ax.plot(SHOTS[:, 0], SHOTS[:, 1], "*", color=RED, markersize=9, label="charges")
-        ax.set(xlabel="x (km)", ylabel="y (km)", xlim=(-0.12, side + 0.12), ylim=(-0.12, side + 0.12))
+        ax.set(
+            xlabel="x (km)", ylabel="y (km)", xlim=(-0.12, side + 0.12), ylim=(-0.12, side + 0.12)
+        )
         if i == 0:
             ax.legend(loc="upper left", fontsize="x-small", framealpha=0.9)
         ax = figure.add_subplot(grid[1, 2 * i : 2 * i + 2])
         ax.imshow(change[:, row, :].T, extent=(0, side, -deep, 0), **style)
         ax.set(xlabel="x (km)", ylabel="z (km)")
-    figure.colorbar(drawn, ax=figure.axes, label="speed beside what one knew (km/s)", shrink=0.8, location="right")
+    figure.colorbar(
+        drawn,
+        ax=figure.axes,
+        label="speed beside what one knew (km/s)",
+        shrink=0.8,
+        location="right",
+    )
     ax = figure.add_subplot(grid[2, :2])
     ax.semilogy([h.mismatch for h in history], color=INK, label="mismatch")
-    ax.semilogy([h.error / history[0].error for h in history], color=RED, label="error of the speed")
+    ax.semilogy(
+        [h.error / history[0].error for h in history], color=RED, label="error of the speed"
+    )
     ax.set(xlabel="step of L-BFGS", ylabel="over that of the start")
     ax.set_yticks([1, 0.5, 0.2, 0.1, 0.05], labels=["1", "0.5", "0.2", "0.1", "0.05"])
     ax.minorticks_off()
@@ -291,9 +340,16 @@ def draw(truth: jax.Array, found: jax.Array, history: list[Step], rows: dict[str
     ax.spines[["top", "right"]].set_visible(False)
     ax = figure.add_subplot(grid[2, 2:])
     good = {name: row for name, row in rows.items() if not np.isnan(row.error)}
-    ax.plot([r.memory / MIB for r in good.values()], [r.seconds for r in good.values()], "o-", color=BLUE)
+    ax.plot(
+        [r.memory / MIB for r in good.values()],
+        [r.seconds for r in good.values()],
+        "o-",
+        color=BLUE,
+    )
     for number, (name, one) in enumerate(good.items()):
-        place = dict(xytext=(4, 6 if number != 1 else -12), textcoords="offset points", fontsize="x-small")
+        place = dict(
+            xytext=(4, 6 if number != 1 else -12), textcoords="offset points", fontsize="x-small"
+        )
         ax.annotate(name, (one.memory / MIB, one.seconds), **place)
     ax.set_xscale("log")
     ax.set_xticks([10, 20, 50, 100, 200], labels=["10", "20", "50", "100", "200"])
@@ -308,19 +364,25 @@ def draw(truth: jax.Array, found: jax.Array, history: list[Step], rows: dict[str
 def main() -> None:
     """Records, compares adjoints, inverts and draws."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figure")
+    parser.add_argument(
+        "--out", type=pathlib.Path, default=HERE / "figures", help="folder for the figure"
+    )
     parser.add_argument("--steps", type=int, default=12, help="steps of the optimiser")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     begin = time.perf_counter()
     truth = rock()
     shots = record(truth)
-    print(f"recorded {len(SHOTS)} shots at {len(RECEIVERS.positions)} receivers: {shots.recorded.size} numbers")
+    print(
+        f"recorded {len(SHOTS)} shots at {len(RECEIVERS.positions)} receivers: {shots.recorded.size} numbers"
+    )
     rows = compare(background(), shots)
     check(background(), shots)
     print(f"looking for {truth.size} speeds:")
     found, history = invert(shots, truth, arguments.steps)
-    print(f"the error of the speed fell from {1000 * history[0].error:.1f} to {1000 * history[-1].error:.1f} m/s")
+    print(
+        f"the error of the speed fell from {1000 * history[0].error:.1f} to {1000 * history[-1].error:.1f} m/s"
+    )
     print(f"the mismatch fell to {100 * history[-1].mismatch:.1f}% of that of the start")
     draw(truth, found, history, rows, arguments.out / "waveform_inversion_3d.png")
     print(f"{time.perf_counter() - begin:.0f} s in all; the figure is in {arguments.out}")
