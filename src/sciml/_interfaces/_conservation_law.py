@@ -43,7 +43,7 @@ class Waves(NamedTuple):
 class AbstractConservationLaw(AbstractModel):
     r"""A conservation law, $\partial_t u + \sum_k \partial_k f_k(u) = s$, by finite volumes.
 
-    The state $u$ has the grid's axes last, and a first axis of components where there are several. A law provides its
+    The state $u$ has the grid's axes last, and a first axis of components if there are several. A law provides its
     flux and the speeds of its waves; `volumes`, a `sciml.spatial.FiniteVolumes`, turns them into a vector field. All
     methods are elementwise over the grid, so that the same code serves cells and faces, any number of dimensions and
     members.

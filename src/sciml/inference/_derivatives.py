@@ -57,7 +57,7 @@ def _by_forward_mode_jvp(primals: tuple, tangents: tuple) -> tuple:
 
 
 def gradient_of(function: Callable[[Array], Array], z: Array) -> Callable[[Array], Array]:
-    """Returns the gradient of a function, in reverse mode where that works and in forward mode elsewhere.
+    """Returns the gradient of a function, in reverse mode if the function supports it, otherwise in forward mode.
 
     Raises:
         ValueError: If the function can be differentiated in neither.

@@ -97,7 +97,7 @@ def identifiability(
         transforms: Tuples `(selector, transform)`, as in `sciml.fit`.
         sigma: The residuals' standard deviation; None estimates it from the residuals at the model.
         starts: How many other starts to draw in the search for other values that fit as well; 0 for no search.
-        key: A random key, where `starts` is not 0.
+        key: A random key, if `starts` is not 0.
         max_steps: The most steps of each fit in the search.
 
     Returns:

@@ -128,7 +128,7 @@ class LogDensity(eqx.Module):
 
     $$\log p(d \mid x(z)) + \log p(x(z)) + \log \left| \frac{dx}{dz} \right|$$
 
-    up to a constant that does not depend on $z$; minus infinity where the model fails.
+    up to a constant that does not depend on $z$; minus infinity if the model fails.
 
     Attributes:
         model: The model as it was given; only its sampled leaves change.

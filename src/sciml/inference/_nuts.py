@@ -102,7 +102,7 @@ def nuts(
     `fold_in(key, i)`.
 
     Args:
-        density: A `LogDensity`, or any function of a position where `start` is given.
+        density: A `LogDensity`, or any function of a position if `start` is given.
         key: A random key.
         chains: The number of chains.
         draws: The number of draws of each chain to keep.

@@ -105,8 +105,9 @@ def profile_likelihood(
 
     The profile of a parameter is $\max \log L$ over all others; its interval holds the values whose deviance
     $2 (\log L_{\max} - \log L)$ is below the quantile of $\chi^2$. Unlike standard errors it needs no parabola, does
-    not depend on the units, and is open where data do not bound a parameter. Both sides of all parameters are lanes of
-    one program, which begins each fit where the last one ended and steps so that the deviance's root grows evenly.
+    not depend on the units, and is open if the data do not bound a parameter. Both sides of all parameters are lanes of
+    one program, which starts each fit at the previous result and chooses steps in which the root of the deviance grows
+    evenly.
 
     Args:
         density: A `LogDensity`. With `Improper` priors this is the likelihood; others penalise it.

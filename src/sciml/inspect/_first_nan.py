@@ -84,7 +84,7 @@ def first_nan(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> NonFinite | 
         **kwargs: Its keyword arguments.
 
     Returns:
-        A `NonFinite`; None where everything is finite.
+        A `NonFinite`; None if everything is finite.
 
     Raises:
         ValueError: If an argument is a `jax.ShapeDtypeStruct`: there are no numbers to look at.

@@ -86,7 +86,8 @@ def lyapunov_exponents(
         n: The number of exponents; by default all, as many as the state has elements.
         every: The time between two orthogonalisations: so short that no change grows or shrinks beyond the dtype's
             precision against another.
-        transient: How long to run first, until the state is on its attractor and the changes point to where they grow.
+        transient: The initial time to discard, until the state is on its attractor and the perturbations point in the
+            growing directions.
         throw: Whether to raise an error if the solve fails.
         options: Options for `sciml.solve`: `dt`, or `rtol` and `atol`, `solver`, and others.
 

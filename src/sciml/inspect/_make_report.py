@@ -41,7 +41,7 @@ _MANY = 20_000  # equations: so many one by one from Python take too long
 def report(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Report:
     r"""Reports the contents, the cost and the faults of a function; prints the report, and returns it.
 
-    The function is traced, compiled, and called some times where its arguments are arrays. Its work is counted in the
+    The function is traced, compiled, and called several times if its arguments are arrays. Its work is counted in the
     compiled program, loops as often as they run; if the compiler does not know how often, the program is run once with
     counters. The speed of this machine is measured at the first call in a process, which takes less than a second, and
     the expected time of the program is reported together with the measured one:

@@ -53,7 +53,7 @@ class Placements(NamedTuple):
 def sharding(tree: PyTree) -> Placements:
     """Draws how the arrays of a tree are spread over devices; prints that, and returns it.
 
-    Each cell is a part, with the numbers of the devices that hold it: more than one where it is there several times.
+    Each cell is a part, with the numbers of the devices that hold it: more than one if the part is replicated.
 
     Args:
         tree: Any PyTree of arrays, or of `jax.ShapeDtypeStruct`s with a sharding. Within `jax.jit` the types of arrays

@@ -31,7 +31,7 @@ def animate(
     Args:
         sol: A `sciml.Solution`, or an object like one; see `space_time`.
         grid: The `sciml.spatial.Grid`, with one or two axes.
-        path: The file, which ends with `.gif`, or with `.mp4` where ffmpeg is installed.
+        path: The file, which ends with `.gif`, or with `.mp4` if ffmpeg is installed.
         of: A function of one state that returns the field to draw; the state itself if None.
         at: The positions of the unknowns on the grid.
         fps: Frames per second.

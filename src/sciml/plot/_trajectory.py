@@ -136,7 +136,7 @@ def bands(
     median. At each time they are taken over the members that are finite there.
 
     Args:
-        ts: Times, shape (times,), or (members, times) where all members have the same.
+        ts: Times, shape (times,), or (members, times) if all members have the same times.
         ys: A PyTree with leaves of shape (members, times, ...): `sols.ts` and `sols.ys` of what `jax.vmap` of a solve
             returns, whose `sols.plot()` draws such bands as well.
         quantiles: Increasing numbers within [0, 1].

@@ -173,7 +173,7 @@ def iterate(
         throw: Whether to raise an error at the end if the run failed.
 
     Returns:
-        A `sciml.runs.Run`, where times are numbers of steps.
+        A `sciml.runs.Run`, whose times are numbers of steps.
 
     Raises:
         ValueError: If an argument is out of range, or the result of `step` does not match `state`.

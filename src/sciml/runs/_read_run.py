@@ -16,8 +16,8 @@ from ._run import Run
 def read_run(store: str | os.PathLike | AbstractStore) -> Run:
     """Returns a stored run of `simulate` or `iterate`, finished or not, without its model.
 
-    Frames come as arrays by name, or as the array where a frame is one. Information that a killed call did not write is
-    reconstructed as far as possible; `y` is None.
+    Frames are returned as arrays by name, or as one array if a frame is an array. Information that a killed call did
+    not write is reconstructed as far as possible; `y` is None.
 
     Args:
         store: The folder, or the store, that `simulate` wrote to.

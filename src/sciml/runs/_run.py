@@ -70,8 +70,8 @@ class Run:
     """The result of `simulate` and `iterate`: frames that are read on demand, and the end of the run.
 
     `len(run)` is the number of frames, `run[i]` one of them, `run[i:j]` and `run[[i, j]]` some with times first,
-    `run.values` all. A frame is the result of `output` or the state, as NumPy arrays, with members first where there
-    are members.
+    `run.values` all. A frame is the result of `output` or the state, as NumPy arrays, with members, if any, in the
+    first axis.
 
     Attributes:
         ts: The times of the frames.

@@ -21,9 +21,8 @@ def reversal_error(model: Callable, y0: Y, *, coupling: float = 0.999, **options
     $$\max\big(\lVert \tilde y_0 - y_0 \rVert_\infty, \lVert \tilde z_0 - y_0 \rVert_\infty\big)
       \,\big/\, \max_n \lVert y_n \rVert_\infty,$$
 
-    the largest of all leaves of the state. A gradient through `Reversible` is about as accurate as that
-    times how sensitive it is to the states, and NaN where it exceeds the cube root of the dtype's
-    precision.
+    the largest of all leaves of the state. The error of a gradient through `Reversible` is about this error times the
+    sensitivity to the states. The gradient is NaN if this error exceeds the cube root of the dtype's precision.
 
     Args:
         model: As for `sciml.solve`.
@@ -32,7 +31,7 @@ def reversal_error(model: Callable, y0: Y, *, coupling: float = 0.999, **options
         options: The other arguments of `sciml.solve`, without `adjoint`.
 
     Returns:
-        The error; infinite or NaN where the solve failed, forwards or backwards.
+        The error; infinite or NaN if the solve failed, forwards or backwards.
 
     Example:
         ```python

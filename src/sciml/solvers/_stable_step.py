@@ -26,7 +26,7 @@ _SAFETY = 0.9
 
 
 def stability(solver: diffrax.AbstractSolver) -> Stability | None:
-    """Returns for which steps a method is stable; None for implicit and exponential methods, and where it is not known.
+    """Returns for which steps a method is stable; None for implicit and exponential methods, and if it is not known.
 
     Args:
         solver: A solver that `sciml.solve` takes.

@@ -58,7 +58,7 @@ class VariableLaplacian(eqx.Module):
 
     The flux through a face is $k$ between the cells times the slope there. With `order=2` it is symmetric, and
     conserves the integral of `u` without flux through the walls. So it does on an `OrthogonalGrid` and around a body,
-    where `order=2` is the one there is.
+    with `order=2` as the only order.
 
     Attributes:
         grid: The grid.

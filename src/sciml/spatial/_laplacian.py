@@ -152,7 +152,7 @@ class Biharmonic(eqx.Module):
         grid: The grid.
         boundary: The conditions of $u$.
         laplacian: The conditions of $\nabla^2 u$; None for the conditions of `u` with zero values.
-        order: The order of accuracy: 2, 4 or 6, or 8 where all axes are periodic.
+        order: The order of accuracy: 2, 4 or 6, or 8 if all axes are periodic.
 
     Raises:
         ValueError: If the order is unknown or not one for walls, or the grid too small.

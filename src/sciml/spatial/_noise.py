@@ -207,7 +207,7 @@ class ColouredNoise(AbstractFieldNoise):
     Attributes:
         spectral: The modes.
         factor: The root of $S$ over the volume of a cell, for each mode.
-        size: The root of the variance at each point in a unit of time: a number where all axes are periodic.
+        size: The root of the variance at each point in a unit of time: a number if all axes are periodic.
 
     Args:
         grid: The grid.

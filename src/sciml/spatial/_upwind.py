@@ -22,7 +22,7 @@ PHASES = np.linspace(0.0, np.pi, 33)[1:]
 class Upwind(eqx.Module):
     r"""Advection $v \cdot \nabla u$ by differences that lean against the flow.
 
-    The derivative along each axis takes one point more from where the flow comes from. Written as
+    The derivative along each axis uses one more point on the upstream side. Written as
     $v\, C u + |v|\, S u$, it is the central difference $C$ of the next higher order and a dissipation $S$ that
     damps what the grid cannot carry.
 

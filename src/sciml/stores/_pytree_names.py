@@ -55,7 +55,7 @@ def from_named(named: Mapping[str, np.ndarray | jax.Array], like: PyTree = None,
     Args:
         named: Arrays by name.
         like: A PyTree of the structure to return, of arrays or `jax.ShapeDtypeStruct`, or of other leaves where
-            shape and dtype may be any; with None, the arrays by name, or the array where the tree was nothing else.
+            shape and dtype may be any; with None, the arrays by name, or the array if the tree was a single array.
         where: The source, for errors.
 
     Raises:

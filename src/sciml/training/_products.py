@@ -17,7 +17,7 @@ def gauss_newton_product(
 ) -> _P:
     r"""Returns $J^T W J v$ with $J = \partial r / \partial p$: the Gauss-Newton matrix of $\tfrac12 r^T W r$ times $v$.
 
-    It is the Hessian of the loss where the curvature of the residuals is neglected, and never negative.
+    It is the Hessian of the loss without the curvature of the residuals, and never negative.
     The residuals are linearised once and applied to `v` and, transposed, to the result, so a solve in
     them needs an adjoint with both modes: `sciml.adjoints.Forward()` for few parameters, or
     `sciml.adjoints.Direct()` with fixed steps. A Hessian's own product is `jax.jvp(jax.grad(loss), (p,), (v,))`, which

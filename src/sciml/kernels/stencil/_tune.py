@@ -75,7 +75,7 @@ def tune(
         rows: The sizes of tiles to try; by default all that the kernel has.
         n_steps: The number of steps of a run that is timed.
         repeats: How often each is timed; the median counts.
-        cache: Another file to write to. Later runs read it where the environment variable names it.
+        cache: Another file to write to. Later runs read it if the environment variable contains its path.
 
     Returns:
         The tried tilings, the fastest first.

@@ -27,7 +27,7 @@ class StencilUpdate(eqx.Module):
     operations that act element by element. `evolve` runs it over many steps.
 
     Attributes:
-        fn: `fn(nb, params) -> new`: an array where there is one field, else a tuple in the order of `fields` or a
+        fn: `fn(nb, params) -> new`: an array for one field, else a tuple in the order of `fields` or a
             mapping by their names. Differentiated values go through `params`, are leaves of `fn` if it is a PyTree, or
             are arrays that `fn` closes over. Or several such functions in a tuple, the stages of a step: one after the
             other, each with the ghost cells of the previous result.
@@ -35,8 +35,8 @@ class StencilUpdate(eqx.Module):
         radius: How many cells away along each axis `fn` reads.
         boundary: The source of the ghost cells: None for periodic axes, a `sciml.spatial.Boundaries` or any object with
             its methods `pad` and `extend`, or a mapping from every field to one of these. Its values are leaves.
-        coefficients: The names of fields that `fn` reads and that do not change. Beyond walls, where they have no
-            condition, the two nearest cells are extrapolated: for a coefficient that jumps there, read it at the cell
+        coefficients: The names of fields that `fn` reads and that do not change. Beyond walls without a condition,
+            values are extrapolated from the two nearest cells: for a coefficient that jumps there, read it at the cell
             itself, or pass means of neighbours as separate coefficients.
         accuracy: The order of the error of the ghost values at walls.
         inner: The names of values that stages pass on within a step, which `fn` only reads at the cell itself. New

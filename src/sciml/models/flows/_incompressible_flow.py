@@ -59,10 +59,10 @@ class IncompressibleFlow(AbstractModel):
     at their centres. The vector field acts only on $u$, $\dot u = P(\dots)$, where the projection $P$ removes any
     change of the divergence: an ordinary differential equation, which every method, adjoint and ensemble of
     `sciml.solve` supports. The result of `start` has no divergence; $P$ is linear, so the divergence stays zero to
-    rounding after any number of steps. Only where the velocity across a side is a function of time it has the error of
-    the time step, and `project` removes it.
+    rounding after any number of steps. If the velocity across a side is a function of time, the divergence has the
+    error of the time step, and `project` removes it.
 
-    Second order in space. `Central` transport keeps the energy where no viscosity, force or side changes it.
+    Second order in space. `Central` transport conserves the energy if no viscosity, force or side changes it.
     Diffusion limits explicit steps on fine grids: `ImplicitFriction` takes it implicitly. `solve(cfl=0.8,
     solver=sciml.solvers.SSPRK33())` takes steps that follow the flow.
 

@@ -35,7 +35,7 @@ class Vorticity(AbstractSemilinear):
 
     Attributes:
         shape: The numbers of points along x and y.
-        grid: The grid, at whose centres the unknowns are; None where only the shape was given.
+        grid: The grid, at whose centres the unknowns are; None if only the shape was given.
         length: The length of the box along the axes: one number, or an array of one for each.
         viscosity: $\nu$, a length squared over time.
         drag: $\mu$, 1/time, of a fluid over a rough bottom.
@@ -195,7 +195,7 @@ def kolmogorov_forcing(
     r"""Returns the forcing of Kolmogorov flow for `Vorticity`, the curl of the force $A \sin(k y)\, e_x$.
 
     It is $-A k \cos(k y)$. Without drag the laminar flow $u_x = A / (\nu k^2) \sin(k y)$ becomes unstable to long waves
-    where the Reynolds number $A / (\nu^2 k^3)$ exceeds $\sqrt 2$.
+    if the Reynolds number $A / (\nu^2 k^3)$ exceeds $\sqrt 2$.
 
     Args:
         grid: The grid, with $y$ at its centres, or the numbers of points along x and y from $y = 0$, as for

@@ -212,7 +212,7 @@ class ReactionNetwork(AbstractModel):
     - `S => P, V*S/(K + S)`: the complete rate; `<=>` with two of them.
     - `binding: A + B -> C, k`: with a name.
     - `k = 0.1`: a parameter. `K = k2/k1`: a value that is computed from others, from species, or from the time `t`.
-    - `A(0) = 1`: an initial amount, a number or a formula of parameters; zero where there is none.
+    - `A(0) = 1`: an initial amount, a number or a formula of parameters; zero if there is none.
     - `$X + A -> B, k`, or `$X(0) = 1`: the species `X` is held constant, although reactions consume or produce it.
     - `# a comment`
 

@@ -137,7 +137,7 @@ class IntegrateAndFire(AbstractModel):
 
     Attributes:
         time_constant: $\tau$ of the membrane, ms.
-        rest: $E$, where the voltage goes without a current, mV.
+        rest: $E$, the voltage at rest without a current, mV.
         resistance: $R$ of the membrane, megaohm.
         current: $I$ that is injected, nA.
         threshold: $\theta$, at which it fires, mV.

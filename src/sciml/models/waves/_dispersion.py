@@ -19,8 +19,8 @@ class AbstractDispersion(eqx.Module):
     """The contribution of a medium to the permittivity, as a function of the frequency, and its equation in time.
 
     The equation is linear, and of one place at a time: `current` and `rates` act on every value alike. Parameters are
-    numbers, or arrays over the grid, which `Maxwell` averages to where a field is: a strength of zero is where the
-    medium is not. A custom medium has these methods.
+    numbers, or arrays over the grid, which `Maxwell` averages to the positions of the fields: the strength is zero
+    outside of the medium. A custom medium has these methods.
     """
 
     @abc.abstractmethod

@@ -79,7 +79,7 @@ class ElasticWave(AbstractStaggeredWave):
             `"periodic"`; one for all, or by name, `{"x": "periodic", "y-": "roller", "y+": "free"}`.
         layers: The cells of the layers: one number for all sides, or by name, `{"x": 10, "y-": 10}`; 0 for none.
         source: A `FieldSource`, a function `(t, args)` that returns a dictionary of densities, or a list of these.
-        order: The order of accuracy in space: 2, or 4, 6 or 8 where no side is free or clamped.
+        order: The order of accuracy in space: 2, or 4, 6 or 8 if no side is free or clamped.
         tuned: The speed for which the layers are made, by default the largest, held constant.
         domain: A `sciml.parallel.Domain` without boundary, whose devices hold a block each within its `run`; see
             `to_blocks`.

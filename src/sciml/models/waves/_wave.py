@@ -24,7 +24,7 @@ class Wave(AbstractModel):
     $$\partial_t u = w, \qquad \partial_t w = c^2 \nabla^2 u$$
 
     The state is the pair $(u, w)$ of displacement and its rate, shape `(2, *grid)`. A mode oscillates with
-    $\omega = c |k|$; where nothing passes the walls and $c$ is constant, the energy
+    $\omega = c |k|$; if nothing passes the walls and $c$ is constant, the energy
     $\tfrac12 \int w^2 + c^2 |\nabla u|^2$ is conserved.
 
     Good values: `speed=1`, a box of length 1, time from 0 to 2.
@@ -122,8 +122,8 @@ class KleinGordon(AbstractSecondOrder):
     | wave equation | 0 | the default, with `mass=0.0` |
 
     A small wave of the linear equation has the frequency $\omega^2 = c^2 |k|^2 + m^2$. The energy
-    $\int \tfrac12 (\partial_t u)^2 + \tfrac12 c^2 |\nabla u|^2 + m^2 U(u)$ does not change where nothing passes the
-    sides. It is of second order in time, so `sciml.solve` with fixed steps takes `VelocityVerlet`, which is stable for
+    $\int \tfrac12 (\partial_t u)^2 + \tfrac12 c^2 |\nabla u|^2 + m^2 U(u)$ is conserved if nothing passes the sides. It
+    is of second order in time, so `sciml.solve` with fixed steps takes `VelocityVerlet`, which is stable for
     steps below 2 over `spectral_radius` and keeps the energy near its value over any time.
 
     Good values: the defaults, a box of length 20 with 200 cells, steps of 0.05.

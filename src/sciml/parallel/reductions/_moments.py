@@ -31,7 +31,7 @@ class Moments(NamedTuple):
 
 
 class Mean(AbstractReduction):
-    r"""The mean over the members that succeeded, in float64; NaN where none did.
+    r"""The mean over the members that succeeded, in float64; NaN if none did.
 
     Blocks are merged by $\bar x = \bar x_a + (\bar x_b - \bar x_a)\, n_b / (n_a + n_b)$.
 
@@ -68,8 +68,8 @@ class Variance(AbstractReduction):
     r"""The variance over the members that succeeded, in float64; NaN where fewer than `ddof + 1` did.
 
     The sums of squared deviations of two sets of members are merged by
-    $S = S_a + S_b + (\bar x_b - \bar x_a)^2\, n_a n_b / (n_a + n_b)$, which loses no digits where the mean is
-    large. The square root is the standard deviation.
+    $S = S_a + S_b + (\bar x_b - \bar x_a)^2\, n_a n_b / (n_a + n_b)$, which loses no digits if the mean is large. The
+    square root is the standard deviation.
 
     Attributes:
         ddof: The sum of squared deviations is divided by the number of members less `ddof`.

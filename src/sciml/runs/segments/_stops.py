@@ -13,7 +13,7 @@ from ..._types import Args, RealScalarLike, Y
 
 
 class SteadyState(eqx.Module):
-    r"""Ends a run where the state no longer changes: $\|f(t, y)\| \le \mathrm{atol} + \mathrm{rtol} \, \|y\|$.
+    r"""Ends a run when the state no longer changes: $\|f(t, y)\| \le \mathrm{atol} + \mathrm{rtol} \, \|y\|$.
 
     The norms are root mean squares over all elements. Looked at at every saved time. A quantity that decays to zero
     needs an absolute tolerance: its rate of change stays in proportion to itself.

@@ -33,7 +33,7 @@ class Implicit(AbstractAdjoint):
     in any order. The end state does not depend on `t0` and `t1`, whose derivatives are zero, and on `y0` only through
     conserved quantities. Linear ones are found as by `sciml.steady_state`; others are given as `conserved`.
 
-    The derivatives are NaN where the end state is not steady: where the Newton step that is left,
+    The derivatives are NaN if the end state is not steady: if the remaining Newton step,
     $(\partial f / \partial y)^{-1} f$, is longer than the tolerances. If the Jacobian is singular although conserved
     quantities are held, they are NaN and the status is `undetermined`.
 

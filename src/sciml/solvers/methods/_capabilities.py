@@ -33,16 +33,16 @@ class Traits(NamedTuple):
         batched_vjp: Whether a step of many members is transposed as a whole if they share large values; not if it
             solves systems or loops, which takes minutes to compile.
         transforms_state: Whether the loop's variables are not the model's; see `Coordinates`.
-        rough: Whether its solution between steps is a line, and would be another with shorter steps: events are where
-            their conditions change sign on that line.
+        rough: Whether its solution between steps is a line, which depends on the steps: events are at the sign changes
+            of their conditions on that line.
         knows_within: Whether `Hooks.within` returns the solution within a step if `interpolate` does not.
         jumps: Whether its state is constant within a step and jumps at the end: events are at these jumps.
         cuts_fixed_steps: Whether fixed steps are also limited by `Limits.longest`.
         field_is_rate: Whether the vector field is the rate of the state; not with a mass matrix.
         knows_rate: Whether `Coordinates.rate` is the rate of the state.
         error_order: The power of the step size that the error estimate goes with; None for the order.
-        costly: Whether a step takes far longer than to set up the memory that it is recorded in: "never", "always", or
-            "large", for large states, as where it solves systems.
+        costly: Whether a step takes far longer than setting up the memory of its record: "never", "always", or "large",
+            for large states, for example because it solves systems.
 
     Example:
         ```python

@@ -21,19 +21,20 @@ class Step(NamedTuple):
 
     Attributes:
         y1: The state at the end of the step.
-        error: An estimate of the local error, with the structure of `y1`; None where the method has none.
+        error: An estimate of the local error, with the structure of `y1`; None if the method has none.
         dense: The input of `interpolate` besides the two states, a PyTree of arrays.
         memory: The values that the next step reuses.
-        solvable: Whether the step's system had a solution; None where it had no system to solve. Otherwise the step is
+        solvable: Whether the step's system had a solution; None if it had no system to solve. Otherwise the step is
             repeated with a shorter length, or with fixed steps the member fails.
-        measured: Error and state as the tolerances measure them, where that is not in the loop's own variables.
+        measured: Error and state in the variables that the tolerances measure, if these are not the loop's own
+            variables.
         admissible: Whether the state at its end may be; None where any may. Otherwise the step is also repeated.
         again: Whether it has to be taken again from the same time, `y1` being the state to do so with.
         ends: The code of a `Status` with which the integration ends after it, or 0.
-        converged: Whether the iterations for its systems converged; None where there were none. Otherwise the step is
+        converged: Whether the iterations for its systems converged; None if there were none. Otherwise the step is
             also repeated.
         left: Whether the lane leaves the step to another loop, which has the program for what may happen in it, as
-            events; None where it leaves none. The loops' own methods say so, under `jax.vmap`.
+            events; None if it leaves none. The loops' own methods say so, under `jax.vmap`.
         factor: The factor of the length for the next step, or for the next try, if the method sets it itself; finite.
             None where the controller does, by the error.
 
@@ -79,8 +80,7 @@ class AbstractStepper(eqx.Module):
 
     Attributes:
         order: The order of the method.
-        evaluations: Evaluations of the vector field per step, for `Solution.stats`; -1 where it differs from step to
-            step.
+        evaluations: Evaluations of the vector field per step, for `Solution.stats`; -1 if it differs from step to step.
         has_error: Whether its steps estimate their error, as error control needs.
         traits: Its further properties, a `Traits`.
         limits: The limits of the lengths of its steps: stability, and limits found on the way.

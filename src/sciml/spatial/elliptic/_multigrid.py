@@ -188,9 +188,9 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
     with the cycle as the preconditioner. Coefficients may jump, spacings and coefficients may differ between axes, and
     the number of unknowns need not be a power of two.
 
-    A cycle reduces the residual as much where coefficients jump as where they are the same everywhere, because the
-    coarse levels are made from the coefficients: `python -m benchmarks multigrid` prints the factors. That holds for
-    regions, layers and channels, which some coarser grid still shows. Coefficients that jump from cell to cell without
+    A cycle reduces the residual by the same factor for coefficients that jump as for constant ones, because the coarse
+    levels are derived from the coefficients: `python -m benchmarks multigrid` prints the factors. This applies to
+    regions, layers and channels that a coarser grid still resolves. Coefficients that jump from cell to cell without
     order take many cycles, and more on finer grids: raise `max_steps`.
 
     If the constants are the kernel of the operator, the mean of the right-hand side is removed and the solution has
@@ -202,15 +202,14 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
 
     Attributes:
         cycle: The order in which the levels are visited. `"V"` goes down to the coarsest level and up again. `"W"`
-            visits the next level twice from each one: it costs more, and pays where `"V"` converges slowly. `"F"`
+            visits the next level twice from each one: it costs more, and is worthwhile if `"V"` converges slowly. `"F"`
             visits the next level by an F-cycle and then by a V-cycle, at a cost between the two.
         smoother: The smoother: `RedBlack()`, `Lines()` or `ChebyshevSmoother()`.
         pre: The number of sweeps on every level on the way down.
         post: The number of sweeps on every level on the way up.
         coarsening: How the coarse levels are made. `"galerkin"`: the operator between interpolations, which follows
             coefficients that jump. `"resistors"`: couplings in parallel and in series, on five points, in less
-            memory. None takes `"resistors"` where the coefficients $k$ are numbers, and `"galerkin"` where they are
-            fields.
+            memory. None means `"resistors"` if the coefficients $k$ are numbers, and `"galerkin"` if they are fields.
         rtol: The norm of the residual that ends the solve, relative to the right-hand side; None for 1e-10 in float64
             and 1e-5 in float32, or, if rounding prevents this, the smallest that it allows: about $k\, u / h^2$ times
             1e-7 in float32. A tolerance that you give is met, or the solution is not found.

@@ -266,7 +266,7 @@ class Poisson(eqx.Module):
 
     Args:
         boundary: The boundary conditions.
-        order: The order of the differences, 2, or 4, 6 or 8 where all axes are periodic.
+        order: The order of the differences, 2, or 4, 6 or 8 if all axes are periodic.
 
     Raises:
         ValueError: If the boundary does not separate; when called, if the field has the wrong shape or known data is
@@ -316,7 +316,7 @@ class Helmholtz(eqx.Module):
     Args:
         boundary: The boundary conditions.
         constant: $\lambda$.
-        order: The order of the differences, 2, or 4, 6 or 8 where all axes are periodic.
+        order: The order of the differences, 2, or 4, 6 or 8 if all axes are periodic.
 
     Raises:
         ValueError: If the boundary does not separate; when called, if the field has the wrong shape.

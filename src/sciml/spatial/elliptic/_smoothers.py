@@ -208,7 +208,7 @@ class ChebyshevSmoother(AbstractSmoother):
 class Lines(AbstractSmoother):
     """Gauss-Seidel on whole lines, every second one at once, along one axis after the other.
 
-    It smooths where the coefficients along different axes are of different size. The lines are tridiagonal systems.
+    It smooths well if the coefficients along different axes differ in size. The lines are tridiagonal systems.
 
     Attributes:
         axes: The axes along which the lines run, in this order; None for all.

@@ -79,7 +79,7 @@ class Rusanov(AbstractFlux):
 class HLL(AbstractFlux):
     """One mean state between the slowest and the fastest wave.
 
-    It keeps density and pressure positive where the bounds of the speeds are right, and smears contacts.
+    It keeps density and pressure positive if the bounds of the speeds are correct, and smears contacts.
 
     Source:
         A. Harten, P. D. Lax, B. van Leer, SIAM Review 25:35, 1983; B. Einfeldt, SIAM J. Numer. Anal. 25:294, 1988.

@@ -142,7 +142,7 @@ class Reflecting(AbstractSide):
 class MovingWall(AbstractSide):
     """A wall that moves towards or away from the flow, as a piston does; the side stays where it is.
 
-    It is right where the wall moves by little against a cell, or is the frame of reference.
+    It is valid if the wall moves by much less than a cell, or is the frame of reference.
 
     Attributes:
         velocity: Its velocity along the axis, positive upwards, or a function `(t, args)`.

@@ -71,7 +71,7 @@ class Componentwise(AbstractVariables):
 class Characteristic(AbstractVariables):
     """The amounts of the waves at each face, which move independently of one another.
 
-    There are fewer oscillations where several waves meet. It costs a change of variables for each cell around each
+    It reduces oscillations where several waves meet. It costs a change of variables for each cell around each
     face. For laws that define their `waves`.
 
     Source:

@@ -55,8 +55,8 @@ class AbstractTransport(eqx.Module):
 class Central(AbstractTransport):
     """The mean of both sides, of second order: nothing is smeared, and without viscosity the energy is kept.
 
-    Structures of the size of a cell oscillate rather than fade: where the velocity times the spacing exceeds twice the
-    viscosity by much, for longer, refine the grid, add `sciml.models.Smagorinsky` or take `LimitedUpwind`.
+    Structures of the size of a cell oscillate rather than fade: if the velocity times the spacing is much larger than
+    twice the viscosity over long times, refine the grid, add `sciml.models.Smagorinsky` or use `LimitedUpwind`.
 
     Example:
         ```python
@@ -76,7 +76,7 @@ class Central(AbstractTransport):
 
 
 class LimitedUpwind(AbstractTransport):
-    """From where the flow comes, by lines of limited slope: of second order, without new extrema in one dimension.
+    """Upwind, with lines of limited slope: of second order, without new extrema in one dimension.
 
     Attributes:
         limiter: The slope from the differences to both neighbours, such as `"van_leer"` or `"minmod"`; see `Muscl`.

@@ -78,7 +78,7 @@ def joined(parts: Sequence[Windows]) -> Windows:
 def experiments(ts: Any, ys: PyTree) -> Windows:
     """Returns records of several experiments side by side: of unequal length, at different times, with gaps.
 
-    Each is a window from its start to its end. Shorter ones stay at their last time, where nothing is seen.
+    Each is a window from its start to its end. Shorter ones are padded with their last time, without observations.
 
     Args:
         ts: For each experiment the times of its observations, which ascend; a list of arrays of shape `(times,)`.

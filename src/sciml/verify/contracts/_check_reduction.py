@@ -23,7 +23,7 @@ def check_reduction(
         values: The values of the members, arrays with a leading axis of five members or more.
         blocks: The numbers of members in a block to compare.
         rtol: How far the results may differ, relative to the first.
-        atol: How far they may differ where it is nearly zero.
+        atol: The allowed difference if it is nearly zero.
 
     Returns:
         The result for all members.

@@ -90,7 +90,7 @@ def check_gradient(
         x: The PyTree; its floating-point arrays must be float64.
         gradient: The gradient to check, a PyTree like `x`; `eqx.filter_grad(fn)(x)` if None.
         rtol: The allowed error relative to the element of the gradient.
-        atol: The allowed error where the derivative is nearly zero.
+        atol: The allowed error if the derivative is nearly zero.
         step: The relative step of the differences; see `finite_difference_gradient`.
 
     Returns:

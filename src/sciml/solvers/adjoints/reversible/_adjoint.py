@@ -205,14 +205,14 @@ class Reversible(AbstractAdjoint):
     and oscillations, and not stiff or strongly damped systems. `sciml.solvers.reversal_error` measures the loss. A
     gradient warns during tracing if $\lambda^{-N}$ is too large by itself. It is NaN if the recomputed initial state
     differs from the known one by more than the cube root of the dtype's precision (6e-6 of the largest value of its
-    leaf in float64, 5e-3 in float32): `reversal_error` returns it. Below that bound a gradient may be wrong by some
-    tens of times this error where the solution is sensitive.
+    leaf in float64, 5e-3 in float32): `reversal_error` returns it. Below that bound, the error of a gradient may be
+    tens of times this error if the solution is sensitive.
 
     A symmetric method, `sciml.solvers.VelocityVerlet` or `Yoshida`, is its own reverse: one copy of the state, and
     only rounding limits its accuracy.
 
-    Saved states cost an evaluation of the method each, and no more memory than they take themselves: their
-    cotangents are added where the backward pass comes to them.
+    Saved states cost an evaluation of the method each, and no more memory than they take themselves: their cotangents
+    are added when the backward pass reaches them.
 
     With fixed steps, `t0` and `t1` known when traced, nothing is recorded. Any other loop, such as one with error
     control, records three numbers for each of `max_steps` steps: when it started, what rounding took from that,

@@ -200,14 +200,14 @@ class ESDIRK(AbstractStepper):
       y_1 = y + \sum_i b_i z_i,$$
 
     of diffrax's `Kvaerno3`, `Kvaerno4`, `Kvaerno5`, `KenCarp3`, `KenCarp4`, `KenCarp5`, or of a custom tableau in a
-    `diffrax.AbstractESDIRK`. All of these are L-stable and stiffly accurate, with an error estimate that is bounded
-    where equations are very stiff. `sciml.solve(solver=diffrax.Kvaerno5())` is the same; this class adds a mass matrix
+    `diffrax.AbstractESDIRK`. All of these are L-stable and stiffly accurate, with an error estimate that is bounded for
+    very stiff equations. `sciml.solve(solver=diffrax.Kvaerno5())` is the same; this class adds a mass matrix
     and iterations for linear systems. Of a pair for two parts of an equation, as KenCarp's are, it takes the implicit
     one for all of it; `ARK` and `ARK(order=4)` are the pairs, for stiff parts that are linear.
 
     The increments of the stages, $u_i = z_i$ and what comes before it, are solved for one after another by Newton's
-    iteration with one Jacobian, that at the start of the step, and one factorisation of $M - h \gamma J$. It ends where
-    its error is below a hundredth of the tolerances, or at rounding where steps are fixed or tolerances are traced; a
+    iteration with one Jacobian, that at the start of the step, and one factorisation of $M - h \gamma J$. It ends when
+    its error is below a hundredth of the tolerances, or at rounding if steps are fixed or tolerances are traced; a
     step for which it does not converge is tried again with a shorter length. Derivatives follow from the implicit
     function theorem, for any number of iterations. Between the ends of a step the solution is a polynomial of the
     stages of order four, of order three for `Kvaerno3`, `Kvaerno4` and `KenCarp3`, which no transient of a stiff system
@@ -216,7 +216,7 @@ class ESDIRK(AbstractStepper):
     Attributes:
         method: A diffrax solver, for its tableau.
         mass: The constant matrix $M$, of shape `(n, n)` for a state of `n` elements (a PyTree in the order of its
-            leaves), or None for the identity. It may be singular where the algebraic equations determine the algebraic
+            leaves), or None for the identity. It may be singular if the algebraic equations determine the algebraic
             variables (index one); these are then made consistent at the start.
         linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for the linear systems of Newton's iteration, with tolerances
             relative to their right-hand sides; None to choose by the structure of the Jacobian.

@@ -54,8 +54,8 @@ class GaussLegendre(AbstractCollocation):
     Symplectic for every Hamiltonian $H(q, p)$, separable or not, symmetric, and stable for all eigenvalues with a
     negative real part. They conserve quadratic invariants, such as an angular momentum or the norm of a wave function,
     and the energy oscillates without drift. For fixed steps, since these make them symplectic; steps that follow an
-    error take `Rodas5P`. Each step solves its equation by Newton's iteration, to rounding; where that does not converge
-    the status is `nonfinite`, and a shorter `dt` helps. They damp nothing, so stiff components keep oscillating.
+    error take `Rodas5P`. Each step solves its equation by Newton's iteration, to rounding; if it does not converge, the
+    status is `nonfinite`, and a shorter `dt` helps. They damp nothing, so stiff components keep oscillating.
 
     Attributes:
         order: 2, 4 or 6.

@@ -31,8 +31,8 @@ class Radau5(AbstractCollocation):
     r"""The method of Radau (IIA) of three stages, of order five, for stiff equations.
 
     L-stable and stiffly accurate, with an error estimate of order three and dense output by the polynomial of the
-    stages. These are solved for by Newton's iteration, which ends where its corrections are far below the error
-    estimate; a step for which it does not converge is tried again with a shorter length. A step costs more than one of
+    stages. They are solved by Newton's iteration, which ends when its corrections are far below the error estimate; a
+    step for which it does not converge is tried again with a shorter length. A step costs more than one of
     `Rodas5P`. A mass matrix it has not got.
 
     Attributes:

@@ -104,7 +104,7 @@ class Rodas5P(AbstractRosenbrockSolver):
     Eight stages, stiffly accurate, L-stable, with dense output of order 4; also for singular $M$ if the system has
     index one. The method of choice for stiff systems at normal tolerances, down to about 1e-9. The Jacobian and the
     time derivative are computed in forward mode once per step. Systems of up to eight unknowns, and sparse ones of up
-    to sixteen, are factorised entry by entry, without pivoting where there is no mass matrix. For larger ones the
+    to sixteen, are factorised entry by entry, without pivoting if there is no mass matrix. For larger ones the
     program of the model determines the possible entries of the Jacobian: independent parts are factorised side by side,
     bands as bands, and everything else as dense; `sciml.inspect.jacobian` shows it.
 

@@ -118,11 +118,11 @@ class ETDRK(AbstractExponentialSolver):
 
     $L$ is diagonal in some modes, real or complex: the model is an `sciml.AbstractSemilinear`. The linear part is exact
     for any step, so the step only follows the rest. `order` is the number of evaluations of it a step, with fixed steps
-    and, from order two on, with error control. In a stiff problem the order falls towards three where the rest couples
+    and, from order two on, with error control. In a stiff problem the order decreases towards three if the rest couples
     into the stiff modes; `Krogstad4` keeps a little more of it.
 
-    The loop runs in the modes. The coefficients, functions $\varphi_k(hL)$, are computed once where all steps
-    are known to be alike: `dt` and no tolerances, and times to save that are numbers (NumPy's under
+    The loop runs in the modes. The coefficients, functions $\varphi_k(hL)$, are computed once if all steps are known to
+    be equal: `dt` and no tolerances, and times to save that are numbers (NumPy's under
     `jax.jit`) and multiples of it. Otherwise every step computes its own. A step ends at every saved time, so nothing
     is interpolated.
 

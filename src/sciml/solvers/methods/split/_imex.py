@@ -78,9 +78,9 @@ class CrankNicolson(AbstractAdditiveSolver):
     $$y_* = y + h N(t, y) + \tfrac{h}{2} A (y + y_*), \qquad
       y_1 = y + \tfrac{h}{2} \big(N(t, y) + N(t + h, y_*)\big) + \tfrac{h}{2} A (y + y_1)$$
 
-    Two solves a step, one where the model's `rest` is zero and the compiler sees it. Waves keep their amplitude, since
-    the method is symmetric in $A$; for the same reason very stiff modes do not die out but change their sign at every
-    step, and `ARS` is the better choice where these are excited. For models with a stiff linear part; see `ARK`.
+    Two solves per step, or one if the model's `rest` is zero and the compiler can tell. Waves keep their amplitude,
+    since the method is symmetric in $A$; for the same reason very stiff modes do not decay but change their sign at
+    every step, and `ARS` is the better choice if they are excited. For models with a stiff linear part; see `ARK`.
 
     Source:
         J. Crank, P. Nicolson, Proc. Camb. Phil. Soc. 43 (1947).

@@ -173,9 +173,9 @@ class SRIW1(AbstractStochasticStepper):
     For noise that is scalar, or diagonal with elements that each depend only on their own element of the state. The
     error is estimated by what takes the strong order from 1 to 3/2.
 
-    Its weak order is 2 where the third derivative of the diffusion is zero, as in growth, and else 3/2: the mean of the
-    square after a step is off by $-\tfrac{1}{12} g^4 g''' h^{5/2}$. If only means matter, `PlatenWeak2` has weak order
-    2.
+    Its weak order is 2 if the third derivative of the diffusion is zero, as in growth, and otherwise 3/2: the mean of
+    the square after a step is off by $-\tfrac{1}{12} g^4 g''' h^{5/2}$. If only means matter, `PlatenWeak2` has weak
+    order 2.
 
     Source:
         A. Roessler, SIAM Journal on Numerical Analysis 48 (2010) 922. The estimate: C. Rackauckas, Q. Nie, Adaptive

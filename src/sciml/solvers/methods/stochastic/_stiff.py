@@ -232,7 +232,7 @@ class SemiImplicitEuler(AbstractStructuredNoiseStepper):
 
 
 class StochasticETD1(AbstractStructuredNoiseStepper):
-    r"""The exponential method of Euler for equations with noise, exact where these are linear and the noise additive.
+    r"""The exponential Euler method for equations with noise, exact for linear equations with additive noise.
 
     For a drift $L \hat u + N(t, \hat u)$ with $L$ diagonal in some modes, an `sciml.AbstractSemilinear` such as
     `sciml.models.KuramotoSivashinsky`, or an `sciml.AbstractSplit` that has them, such as `sciml.models.Diffusion`
