@@ -17,9 +17,9 @@ class Custom(AbstractDistribution):
 
     Attributes:
         fn: `fn(x)`, the logarithm of the density, elementwise or summed.
-        transform: The range, where this is a prior: `Identity()`, `Positive()` or `Bounded(lower, upper)` of
+        transform: The range, for a prior: `Identity()`, `Positive()` or `Bounded(lower, upper)` of
             `sciml.training`.
-        drawn: `drawn(key, shape)` gives draws; None where nothing is drawn.
+        drawn: `drawn(key, shape)` gives draws; None if nothing is drawn.
 
     Example:
         ```python
