@@ -122,11 +122,11 @@ def doses() -> Program:
     return ours(two_compartments, jnp.zeros(2), 24.0, rates, saves=49, events=given)
 
 
-def patient(clearance: Any) -> Any:
+def patient(clearance: Any, adjoint: Any = sciml.adjoints.Checkpointed()) -> Any:
     """Returns the concentrations of a drug in the blood of a patient."""
     drug = models.TwoCompartment(clearance=clearance)
     given = drug.oral(jnp.arange(7.0), jnp.full(7, 100.0))
-    options = dict(adjoint=sciml.adjoints.Direct(), max_steps=2000, max_events=1, rtol=1e-5, atol=1e-5)
+    options = dict(adjoint=adjoint, max_steps=2000, max_events=1, rtol=1e-5, atol=1e-5)
     at = jnp.linspace(1.0, 10.0, 6)
     return drug.concentration(sciml.solve(drug, jnp.zeros(4), t0=0.0, t1=10.0, events=given, saveat=at, **options).ys)
 
@@ -324,7 +324,7 @@ def fit_patients() -> Program:
     typical = jnp.asarray(models.TwoCompartment().clearance)
 
     def misfit(found: Any, data: Any) -> Any:
-        return jnp.log(jax.vmap(patient)(found)) - jnp.log(data)
+        return jnp.log(jax.vmap(lambda x: patient(x, sciml.adjoints.Direct()))(found)) - jnp.log(data)
 
     def fit(data: Any) -> Any:
         return sciml.fit(jnp.full(30, typical), misfit, data, positive=True, progress=False).model

@@ -21,7 +21,7 @@ from sciml._jax.programs import equations
 from sciml.inspect._hlo_text import parse
 
 from ._first_programs import PROGRAMS, Make, Program
-from ._harness import Candidate, Group, Measured, duration
+from ._harness import Candidate, Group, Measured, duration, note
 
 MINUTES = 10  # after which a row is given up
 WAYS = "forward", "gradient"
@@ -106,6 +106,7 @@ def _rows() -> dict[str, tuple[str, str, Make]]:
 def _in_a_process(label: str) -> Facts | None:
     """Returns what a fresh process measured, None where the row has no such way."""
     environment = {k: v for k, v in os.environ.items() if k != "JAX_DISABLE_MOST_OPTIMIZATIONS"}
+    note(label)
     command = [sys.executable, "-m", "benchmarks.first_results", "--alone", label]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60 * MINUTES, check=False)
     if done.returncode:
@@ -132,9 +133,9 @@ def _table(found: dict[str, Facts | None]) -> Callable[[Group, list[Measured]], 
             "| --- |" + " ---: |" * len(head),
         ]
         for row in rows:
-            facts = found.get(row.label)
+            label, facts = row.label.replace(" | ", " by "), found.get(row.label)
             if row.failure:
-                lines.append(f"| {row.label} | {row.failure} |" + " |" * (len(head) - 1))
+                lines.append(f"| {label} | {row.failure} |" + " |" * (len(head) - 1))
             if facts is None:
                 continue
             times = (facts.trace, facts.lower, facts.compile, facts.run, facts.first)
@@ -145,7 +146,7 @@ def _table(found: dict[str, Facts | None]) -> Callable[[Group, list[Measured]], 
             if facts.equations is None:
                 sizes[0] = f"{facts.programs} programs"
             cells = [*map(duration, times), ratio, duration(facts.again), *sizes]
-            lines.append(f"| {row.label} | " + " | ".join(cells) + " |")
+            lines.append(f"| {label} | " + " | ".join(cells) + " |")
         total = sum(f.first for x, f in found.items() if f and " | " not in x)
         return "\n".join([*lines, f"\nFirst results without peers: {duration(total)} in all.\n"])
 
