@@ -278,7 +278,7 @@ def test_text_that_cannot_be_read_shows_the_place(text, words):
 
 def test_a_name_that_is_nearly_one_of_the_text_is_told():
     """Its number would change nothing; what is given and nowhere named like something may be another network's."""
-    with pytest.warns(UserWarning, match="`rates`, which is nowhere in the text.* Did you mean `rate`") as found:
+    with pytest.warns(UserWarning, match="`rates`, which does not occur in the text.* Did you mean `rate`") as found:
         ReactionNetwork("A -> B, rate; rate = 1", dict(rates=2.0))
     assert [x.filename for x in found] == [__file__]  # not Equinox's
     ReactionNetwork("A -> B, rate; rate = 1", dict(rate=2.0, volume=3.0))
