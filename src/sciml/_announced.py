@@ -90,7 +90,7 @@ def _interactive() -> bool:
 
 def _line_of_caller() -> str:
     """Returns the line of code outside of libraries that the call comes from."""
-    frame, _ = frame_of_caller()
+    frame = frame_of_caller()
     filename, number = frame.f_code.co_filename, frame.f_lineno
     code = linecache.getline(filename, number).strip()
     return f"line {number} of {os.path.basename(filename)}" + (f", `{code}`" if code else "")

@@ -7,18 +7,18 @@ from types import FrameType
 _BETWEEN = {"sciml", "equinox", "jax", "jaxtyping", "beartype", "contextlib", "functools"}
 
 
-def frame_of_caller() -> tuple[FrameType, int]:
-    """Returns the frame of the user's code that has called the library, and its level.
-
-    The level is relative to the function that calls this one, as for `warnings.warn`.
-    """
+def frame_of_caller() -> FrameType:
+    """Returns the frame of the user's code that has called the library."""
     # walked by hand: Python 3.11 has no `skip_file_prefixes`
-    frame, level = sys._getframe(1), 1
+    frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _BETWEEN:
-        frame, level = frame.f_back, level + 1
-    return frame, level
+        frame = frame.f_back
+    return frame
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warns at the line of `frame_of_caller`."""
-    warnings.warn(message, category, stacklevel=frame_of_caller()[1])
+    frame = frame_of_caller()
+    where = dict(filename=frame.f_code.co_filename, lineno=frame.f_lineno, module=frame.f_globals.get("__name__"))
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(message, category, registry=registry, **where)
