@@ -16,8 +16,7 @@ from sciml import SolveError, Status
 from sciml.runs import SteadyState, WallTime, read_run
 from sciml.spatial import Grid, Laplacian, Neumann
 from sciml.stores import NpzStore, StoreError, _atomic
-
-from .test_stores import FullDisk
+from tests.stores.test_stores import FullDisk
 
 LORENZ = sciml.models.Lorenz63()
 QUIET = dict(progress=False)

@@ -311,5 +311,5 @@ def test_a_parameter_that_is_named_in_the_message():
         def __call__(self, t, y, args):
             return -jax.lax.stop_gradient(self.rate) * y
 
-    with pytest.raises(AssertionError, match=r"derivative of `Wrong` by the model \(`.rate`\) in forward mode is 0.0"):
+    with pytest.raises(AssertionError, match=r"the model \(`.rate`\) in forward mode is 0.0"):
         verify.check_model(Wrong(jnp.array(2.0)), jnp.ones(2))

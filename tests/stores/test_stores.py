@@ -168,7 +168,7 @@ def test_a_damaged_block_is_named(tmp_path):
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(
         StoreError,
-        match=r"block_0000000\.npz' cannot be read: it is not a whole npz file of arrays \(BadZip",
+        match=r"block_0000000\.npz' cannot be read: it is not a complete npz file of arrays \(BadZip",
     ):
         store.get(0)
 
@@ -361,7 +361,7 @@ def test_a_fingerprint_says_what_differs():
     assert (
         parts(fn=shift(1))
         .differences(parts(fn=shift(2)))[0]
-        .startswith("`fn`: the description is the same (tests.runs")
+        .startswith("`fn`: the description is the same (tests.stores")
     )
     assert parts(fn=shift(1)) == parts(fn=shift(1))
     renamed = types.FunctionType(field.__code__.replace(co_name="slope", co_qualname="slope"), globals(), "slope")
