@@ -122,9 +122,9 @@ def _listen() -> None:
     jax.monitoring.register_event_duration_secs_listener(_heard)
 
 
-def _heard(event: str, duration: float, **details: Any) -> None:
+def _heard(event: str, duration_secs: float, **details: Any) -> None:
     """Ends a wait after its compilation, and continues it where another program of the same call is lowered."""
-    del duration, details
+    del duration_secs, details
     if _WAIT.depth:  # a constant is computed while the function is traced
         return
     if event == _COMPILED and _WAIT.timer is not None:
