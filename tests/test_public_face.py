@@ -52,7 +52,7 @@ def test_each_name_has_one_path():
 def test_former_names_are_answered(package, former):
     module = importlib.import_module(f"sciml.{package}")
     for name, now in former.items():
-        with pytest.raises(AttributeError, match=re.escape(f"has no attribute '{name}': it is `{now}` now")):
+        with pytest.raises(AttributeError, match=re.escape(f"has no attribute '{name}': it is now `{now}`")):
             getattr(module, name)
     with pytest.raises(AttributeError, match=f"^module 'sciml.{package}' has no attribute 'xyzzy'$"):
         module.xyzzy

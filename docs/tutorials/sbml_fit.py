@@ -32,7 +32,7 @@ COLOURS = {"pSTAT5A_rel": "#0072B2", "pSTAT5B_rel": "#D55E00", "rSTAT5A_rel": "#
 
 
 # %% Figure
-def draw(problem: sciml.petab.PEtabProblem, found, path: pathlib.Path) -> None:
+def draw(problem, found, path: pathlib.Path) -> None:
     figure, (left, middle, right) = plt.subplots(1, 3, figsize=(13, 3.8), layout="constrained")
     found.plot(ax=left, title="where the starts ended")
     value, noise = map(np.asarray, jax.jit(problem.predict)(jnp.asarray(found.x)))

@@ -14,6 +14,7 @@ import pandas
 import yaml
 
 import sciml
+from sciml.petab._problem import PEtabProblem
 
 from .outcomes import Outcome, counts
 
@@ -41,7 +42,7 @@ def _outcome(path: pathlib.Path) -> Outcome:
     return Outcome(case, "wrong", "; ".join(wrong)) if wrong else Outcome(case, "passed")
 
 
-def _differences(problem: sciml.petab.PEtabProblem, solution: dict, folder: pathlib.Path) -> list[str]:
+def _differences(problem: PEtabProblem, solution: dict, folder: pathlib.Path) -> list[str]:
     x = problem.nominal
     simulated = [pandas.read_csv(folder / name, sep="\t")["simulation"] for name in solution["simulation_files"]]
     pairs = {

@@ -1,8 +1,7 @@
 """PEtab: parameter estimation problems with models, data, noise and priors.
 
-- `read_petab`: a problem from its files; returns a `PEtabProblem`.
-- `PEtabProblem`: its likelihood and posterior as functions of the estimated parameters, that can be differentiated and
-  batched; a `LogDensity` for samplers; a fit from many starts.
+- `read_petab`: a problem from its files, with its likelihood and posterior as functions of the estimated parameters that
+  can be differentiated and batched; a `LogDensity` for samplers; a fit from many starts.
 """
 
-from ._problem import PEtabProblem as PEtabProblem, read_petab as read_petab
+from ._problem import read_petab as read_petab

@@ -24,7 +24,7 @@ def test_a_derivative_of_zero_at_the_start(solver):
 
 
 def test_a_derivative_of_zero_has_the_radius_zero():
-    radius = solvers.control._spectral_radius.estimated_radius
+    radius = solvers.control._stability.estimated_radius
     assert radius(jnp.ones_like, jnp.arange(3.0)) == 0.0
     found = radius(lambda y: -jnp.array([1.0, 50.0, 3.0]) * y, jnp.arange(3.0))
     np.testing.assert_allclose(found, 60.0, rtol=1e-4)

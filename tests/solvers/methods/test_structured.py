@@ -182,7 +182,7 @@ def test_inside_diffrax_and_backwards(case, backwards):
 @each_with_structure
 def test_a_model_without_the_structure_is_refused(case):
     with pytest.raises(
-        TypeError, match=rf"`solver={type(case.solver()).__name__}\(\)` needs a model with .*sciml.Abstract"
+        TypeError, match=rf"`solver={type(case.solver()).__name__}\(\)` requires a model with .*sciml.Abstract"
     ):
         sciml.solve(lambda t, y, args: -y, jnp.ones(3), t0=0.0, t1=1.0, dt=0.1, solver=case.solver())
 
