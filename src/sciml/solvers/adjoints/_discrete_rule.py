@@ -337,6 +337,7 @@ def _rule(
             isinstance(ys_bar, EventState) and inputs[1].saves is not None
         ):  # their places within steps are constant here
             ys_bar, residuals, inputs = not_differentiated((ys_bar, residuals, inputs), SAVED_TWICE)
+        # states that were not reached leave the pass; if the loss depends on one, the gradient is NaN at its end
         ys_bar, unreached = without(ys_bar, result)
         tree = (Cotangents(ys_bar, restart_bar), residuals, numbers, inputs)
         y_bar, diff_bar, saves_bar = backward_pass(asked_parts(asked, possible), tree, unreached)
@@ -366,6 +367,7 @@ def _of_restart(cotangent: Result, result: Result) -> KeptCotangent | None:
         return None
     y = result.kept.checkpoint.y
     y_bar = cotangent.kept.checkpoint.y
+    # most gradients do not ask for it, and JAX then knows that it is zero: the loop carries no cotangent of it
     if all(map(_is_symbolic, jax.tree.leaves(y_bar, is_leaf=_is_symbolic))):
         return None
     return KeptCotangent(forward_only(instantiated(y_bar, y), REVERSE_TWICE), result.kept.passed)
