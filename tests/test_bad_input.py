@@ -197,7 +197,7 @@ def test_saveat_of_one_number(saveat):
 
 
 def test_saveat_of_one_traced_number():
-    with pytest.raises(ValueError, match=r"`saveat` must be .*but is a traced number: write `saveat=\[t\]`"):
+    with pytest.raises(ValueError, match=r"`saveat` must be .*but is a traced number. Write `saveat=\[t\]`"):
         jax.eval_shape(lambda t: solve(saveat=t).ys, 0.5)
 
 
@@ -332,7 +332,7 @@ def test_fixed_steps_without_their_size():
 
 
 def test_method_without_error_estimate_under_tolerances():
-    refused(ValueError, r"`solver=Euler\(\)` estimates no error.*: give `dt`, or .*Tsit5", solver=diffrax.Euler())
+    refused(ValueError, r"`solver=Euler\(\)` does not estimate errors.*: give `dt`, or .*Tsit5", solver=diffrax.Euler())
     refused(ValueError, r"fixed: leave out `rtol` and give `dt`, or .*Tsit5", solver=diffrax.Euler(), rtol=1e-3)
     implicit = sciml.solvers.CrankNicolson()
     refused(
@@ -353,7 +353,7 @@ def test_little_memory_for_an_adjoint():
 
 
 def test_two_policies_for_an_adjoint():
-    message = r"`Checkpointed` takes at most one of `memory`, `levels` and `segments`, but got memory=9, levels=2"
+    message = r"`Checkpointed` accepts at most one of `memory`, `levels` and `segments`, but got memory=9, levels=2"
     with pytest.raises(ValueError, match=message):
         sciml.adjoints.Checkpointed(memory=9, levels=2)
 

@@ -342,7 +342,7 @@ def no_error(request: Request, stepper: AbstractStepper) -> str:
         f"{' and '.join(x for x in (leave, give) if x)}, or use a method with adaptive steps, such as `{other}`."
     )
     if dt is None and stepper.limits.stability() is not None:
-        said += " Without them, an explicit method uses a stable step if the model has `spectrum(t, y, args)`."
+        said += " Without tolerances, an explicit method uses a stable step if the model has `spectrum(t, y, args)`."
     return said
 
 
