@@ -86,7 +86,7 @@ _MESSAGES = {
     ),
     Status.invalid_argument: (
         "A traced argument is out of range: most often a time of `saveat` outside [t0, t1] or out of order, a `dt` of "
-        "the wrong sign or too long for the method, or times of a `Schedule` out of order. Other causes are `t0` and "
+        "the wrong sign or too long for the method, or times of a `Schedule` out of order. Other causes: `t0` and "
         "`t1` equal after rounding, an `rtol` that is too small, a negative `atol`, a number that is not finite, a "
         "`y0` that violates `positive`, `domain` or `conserved`, and an infusion without a positive duration or begun "
         "before `t0` (`infusions(..., start=t0)`). Times out of order give NaN."

@@ -130,7 +130,7 @@ def test_every_model_is_registered():
     laws = {name for name, value in every.items() if issubclass(value, AbstractConservationLaw)}  # own file
     public = set(every) - fields - periodic - laws - {"Darcy", "FokkerPlanck", "KleinGordon"}  # own files
     public -= registry_fields.FLOWS | registry_fields.WAVES
-    public -= {"ReactionNetwork", "Arrhenius", "SBMLModel"}  # networks/
+    public -= {"ReactionNetwork", "Arrhenius"}  # networks/
     public -= {"Acoustic", "Sound", "PointSources", "Ricker", "Sampled"}  # test_acoustic.py
     assert {case.name for case in EVERY} == public == set(FORMULAS)
     assert len(EVERY) == len(public)

@@ -194,7 +194,7 @@ def test_order_in_space():
 
 
 def test_errors_that_do_not_fall_are_no_order():
-    with pytest.warns(UserWarning, match="hardly fall"):
+    with pytest.warns(UserWarning, match="hardly decrease"):
         assert abs(verify.order_in_space(lambda n: 0.3 + 1e-3 / n, (8, 16)).order) < 0.1
 
 

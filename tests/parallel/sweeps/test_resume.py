@@ -119,7 +119,7 @@ S = np.float32(1.0)
 def test_another_sweep_is_refused(tmp_path, fn, params, shared, options, differs):
     """The message names what differs, and not the program that follows from it."""
     quiet(line, X, S, block=2, store=tmp_path)
-    with pytest.raises(StoreError, match=f"another run .* cannot be resumed:\n  `{differs}"):
+    with pytest.raises(StoreError, match=f"contains a different run, so it cannot be resumed:\n  `{differs}"):
         quiet(fn, params, shared, **{"block": 2} | options, store=tmp_path)
     np.testing.assert_array_equal(quiet(line, X, S, block=2, store=tmp_path).values, X + 1)  # it is as it was
 

@@ -149,7 +149,7 @@ def test_examples_of_unequal_number_are_refused():
     apart = lambda model, batch, key: jnp.mean(model(batch["x"])) + jnp.mean(batch["y"])  # noqa: E731
     for options in ({}, {"batch_size": 2}):
         with pytest.raises(
-            ValueError, match=r"the shapes are \['x'\]: \(4,\), \['y'\]: \(5,\)\. Let `loss` close over"
+            ValueError, match=r"the shapes are \['x'\]: \(4,\), \['y'\]: \(5,\)\. Arrays that all examples share"
         ):
             quiet(line(), apart, {"x": x, "y": y}, steps=1, **options)
     with pytest.raises(ValueError, match=r"the shapes are \['x'\]: \(4,\), \['y'\]: \(\)"):
