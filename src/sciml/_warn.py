@@ -19,6 +19,7 @@ def frame_of_caller() -> FrameType:
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warns at the line of `frame_of_caller`."""
     frame = frame_of_caller()
-    where = dict(filename=frame.f_code.co_filename, lineno=frame.f_lineno, module=frame.f_globals.get("__name__"))
     registry = frame.f_globals.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(message, category, registry=registry, **where)
+    name = frame.f_globals.get("__name__")
+    code = frame.f_code
+    warnings.warn_explicit(message, category, code.co_filename, frame.f_lineno, module=name, registry=registry)
