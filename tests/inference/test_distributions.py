@@ -76,7 +76,7 @@ def test_shapes_broadcast_and_are_checked():
         rows.log_prob(jnp.zeros(4))
     with pytest.raises(ValueError, match="an `Improper` prior cannot be sampled"):
         inference.Improper().draw(jax.random.key(0))
-    with pytest.raises(TypeError, match=r"`Custom\(function=...\)` must be a function"):
+    with pytest.raises(TypeError, match=r"`Custom\(fn=...\)` must be a function"):
         inference.Custom(3.0)
 
 

@@ -18,7 +18,7 @@ class Sparse:
     """The result of `sindy`; `print(found)` shows the equations.
 
     Attributes:
-        model: The equation, a `sciml.models.sparse.SparseModel`.
+        model: The equation, a sparse model.
         terms: The names of all terms that were tried.
         score: For each output, the part of the variance that the equation explains, 1 at best.
         inclusion: In which part of the bootstrap samples each term was kept, shape `(terms, outputs)`; None without.

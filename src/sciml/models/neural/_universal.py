@@ -214,7 +214,7 @@ class UniversalODE(AbstractModel):
         self.term = NeuralTerm(size, len(chosen), width, depth, unit=unit, **options, key=key)
 
     def with_term(self, term: Callable) -> "UniversalODE":
-        """Returns the equation with another term, such as a `sciml.models.sparse.SparseModel`.
+        """Returns the equation with another term, such as the model that `sciml.training.sindy` finds.
 
         Raises:
             TypeError: If it cannot be called.
