@@ -72,8 +72,9 @@ def test_arrays_count_by_shape_and_all_else_by_value():
     for same in ({"y0": 3 * Y0}, {"args": jnp.asarray(5.0)}, {"solver": None}):
         assert times(same)[0] == 0
     alone = {"args": None, "model": lambda t, y, args: -y}
-    for other in ({"y0": jnp.ones(3)}, {"t1": 3.0}, {"model": lambda t, y, rate: -rate * y}, alone):
+    for other in ({"y0": jnp.ones(3)}, {"t1": 3.0}, {"model": lambda t, y, rate: -2 * rate * y}, alone):
         assert times(other)[0] == 1
+    assert times({"model": lambda t, y, rate: -rate * y})[0] == 0  # a function of the same code
     assert times({"saveat": np.array([0.5])})[0] == 0  # whose numbers may change
 
 

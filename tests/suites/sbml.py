@@ -123,7 +123,7 @@ def outcome(folder: pathlib.Path, level: str) -> Outcome:
     try:
         why = _compared(folder, level)
     except ValueError as error:
-        if "not supported" in str(error):
+        if "not supported" in str(error) or "unsupported" in str(error):
             return Outcome(name, "refused", _line(error))
         return Outcome(name, "wrong", f"ValueError: {_line(error)}")
     except Exception as error:

@@ -261,8 +261,8 @@ def test_on_a_machine_of_its_own_a_model_falls_back_with_one_line(monkeypatch, c
             moving = Diffusion(GRID, Neumann(lambda t, args: t))
             sciml.solve(moving, y0, t0=0.0, t1=0.02, dt=0.01, solver=diffrax.Euler())
     assert [(r.levelname, r.getMessage().partition(": ")[2]) for r in caplog.records] == [
-        ("INFO", "Diffusion: it saves between steps, or at too many different distances"),
-        ("WARNING", "Diffusion: a value at a wall is a function of time"),
+        ("INFO", "Diffusion: it saves between steps, or at too many different intervals"),
+        ("WARNING", "Diffusion: a boundary value is a function of time"),
     ]
 
 

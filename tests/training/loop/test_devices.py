@@ -56,7 +56,7 @@ def test_the_losses_are_those_of_one_device(kind):
     losses, one = alone(16)
     spread, many = curve(batch_size=16, mesh=mesh_of(kind))
     np.testing.assert_allclose(spread, losses, rtol=1e-5)
-    leaves = (jax.tree.leaves(eqx.filter(found.last, eqx.is_array)) for found in (one, many))
+    leaves = (jax.tree.leaves(eqx.filter(found.last_model, eqx.is_array)) for found in (one, many))
     for a, b in zip(*leaves, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
         assert len(b.sharding.device_set) == 1  # where it was given

@@ -75,7 +75,7 @@ class AbstractMosaicKernel(AbstractStencilKernel):
             raise NotForKernelsError(f"fields have {ndim} axes, but the kernel supports {' or '.join(map(str, ndims))}")
         if jnp.dtype(dtype).name not in dtypes:
             raise NotForKernelsError(
-                f"fields have dtype {jnp.dtype(dtype)}, and the kernel takes {' and '.join(dtypes)}"
+                f"fields have dtype {jnp.dtype(dtype)}, but the kernel supports {' and '.join(dtypes)}"
             )
         check_operands(update, params, dtype)
         check_coefficients(update, ndim, dtype, params)
