@@ -191,7 +191,7 @@ def test_the_recommendation_is_the_cheapest_that_fits():
     assert table(1_000, 50 * STATE).recommended == sciml.adjoints.Checkpointed(levels=3)
     assert table(1_000, 16 * STATE).recommended == sciml.adjoints.Reversible()  # the first of those with a caveat
     assert table(1_000, 10 * STATE).recommended == sciml.adjoints.Backsolve()
-    with pytest.raises(ValueError, match=r"`budget` is 1.0 MiB, but the gradient takes at least .* with `Backsolve"):
+    with pytest.raises(ValueError, match=r"`budget` is 1.0 MiB, but the gradient requires at least .* with `Backsolve"):
         table(1_000, 2**20).recommended
 
 

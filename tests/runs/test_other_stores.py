@@ -66,7 +66,7 @@ def test_zarr(tmp_path, monkeypatch, choose):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(zarr.Array, "__setitem__", refuse)
-    with pytest.raises(StoreError, match="Block 6 of .* No space left on device. What was written before is intact"):
+    with pytest.raises(StoreError, match="Block 6 of .* No space left on device. Everything written before is intact"):
         store.put(6, {"a": np.arange(3)})
     assert store.numbers() == [2, 3] and store.get(2)["a"].tolist() == [0, 1, 2]
 

@@ -293,11 +293,11 @@ def test_another_run_is_refused(tmp_path):
     assert call().finished
     with pytest.raises(StoreError, match="already contains a run"):
         call(resume=False)
-    with pytest.raises(StoreError, match=r"(?s)another run.*\n  `model`: looks the same .*\nGive another path"):
+    with pytest.raises(StoreError, match=r"(?s)different run.*\n  `model`: the description is the same .*\nUse another path"):
         call(rate=2.0)
     with pytest.raises(StoreError, match=r"`t1`: 1.0 before, 2.0 now"):
         call(t1=2.0)
-    with pytest.raises(StoreError, match=r"cannot be resumed:\n  `segment_steps`: None before, 7 now\nGive"):
+    with pytest.raises(StoreError, match=r"cannot be resumed:\n  `segment_steps`: None before, 7 now\nUse"):
         call(segment_steps=7)
     with pytest.raises(StoreError, match="does not contain a run"):
         read_run(tmp_path / "nothing")

@@ -253,7 +253,7 @@ def test_it_is_logged(caplog):
         solve("Van der Pol, stiff")
         solve("Van der Pol, stiff")
     assert [r.getMessage() for r in caplog.records if r.name == "sciml.solvers"] == [
-        "No `solver` was named, and van_der_pol took `Tsit5` too many steps: Rodas5P solves it, for 2 unknowns."
+        "No `solver` was given, and van_der_pol took `Tsit5` too many steps: using Rodas5P for 2 unknowns."
     ]
 
 

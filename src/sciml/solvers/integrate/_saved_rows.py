@@ -163,8 +163,8 @@ class RowWriter(NamedTuple):
         return jax.lax.dynamic_index_in_dim(x, number, 0, keepdims=False, allow_negative_indices=False)
 
 
-def weighted(weights: list[list[Array]], y0: PyTree, y1: PyTree, stages: tuple[PyTree, ...]) -> list[PyTree]:
-    """Returns a member's states within a step, given the weights of each."""
+def weighted(weights: list[list[Array]], y0: PyTree, y1: PyTree, stages: PyTree) -> list[PyTree]:
+    """Returns a member's states within a step, given the weights of each row; none without rows."""
 
     def of(row: list[Array]) -> PyTree:
         return jax.tree.map(lambda *x: sum(w.astype(a.dtype) * a for w, a in zip(row, x)), y0, y1, *stages)
