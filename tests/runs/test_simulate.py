@@ -293,7 +293,8 @@ def test_another_run_is_refused(tmp_path):
     assert call().finished
     with pytest.raises(StoreError, match="already contains a run"):
         call(resume=False)
-    with pytest.raises(StoreError, match=r"(?s)different run.*\n  `model`: the description is the same .*\nUse another path"):
+    message = r"(?s)different run.*\n  `model`: the description is the same .*\nUse another path"
+    with pytest.raises(StoreError, match=message):
         call(rate=2.0)
     with pytest.raises(StoreError, match=r"`t1`: 1.0 before, 2.0 now"):
         call(t1=2.0)
