@@ -71,9 +71,9 @@ test: $(VENV)/.installed-test ## the quick tests, with x64 on, and those of mode
 	SCIML_X64=0 $(RUN_PYTEST) -m "not slow" $(FLOAT32)
 
 # What holds for every model, method, adjoint and kernel, and what takes programs apart: there versions of JAX differ.
-CONTRACTS = tests/test_architecture.py tests/models/test_contract.py tests/verify/test_contracts.py \
-  $(addprefix tests/kernels/,test_fusion.py test_lanes.py test_ensemble.py) \
-  $(addprefix tests/solvers/methods/,test_order.py test_known_root.py) \
+CONTRACTS = tests/test_architecture.py tests/models/test_contract.py tests/verify/contracts/test_contracts.py \
+  $(addprefix tests/kernels/,_lanes/test_fusion.py _lanes/test_lanes.py ensemble/test_ensemble.py) \
+  $(addprefix tests/solvers/methods/,test_order.py implicit/test_known_root.py) \
   $(addprefix tests/solvers/,adjoints/test_gradients.py integrate/test_program_structure.py) \
   tests/solvers/test_shard_map.py tests/parallel/test_ensemble.py tests/parallel/test_named_sharding.py
 

@@ -62,8 +62,8 @@ def spectral_radius(model, y):
 
 FLOWS = {"IncompressibleFlow", "ImplicitFriction", "FlowState", "Carried", "AbstractFlowForce", "BodyForce", "Buoyancy"}
 FLOWS |= {"Obstacle", "AbstractEddyViscosity", "Smagorinsky", "NavierStokes3D", "SteadyPower"}
-"""What `tests/models/test_incompressible_flow.py` is about."""
+"""What `tests/models/flows/test_incompressible_flow.py` is about."""
 
 WAVES = {"Maxwell", "AbstractDispersion", "Drude", "Lorentz", "Debye", "ElasticWave", "WaveFields", "FieldSource"}
 WAVES |= {"TimeHarmonicWave"}
-"""What `tests/models/test_maxwell.py`, `test_elastic_wave.py` and `test_time_harmonic.py` are about."""
+"""What `tests/models/waves/test_maxwell.py`, `test_elastic_wave.py` and `test_time_harmonic.py` are about."""

@@ -1,7 +1,7 @@
 """Every model of fields in one list, with walls or periodic, for the suite in `tests/models/test_contract.py`.
 
 A model with a grid and conditions has its line in `tests/registry_fields.py`, one of periodic fields its line in
-`tests/models/test_periodic_fields.py`; either puts it here. A model that fits in neither has a line in `OTHERS`.
+`tests/models/fields/test_periodic_fields.py`; either puts it here. A model that fits in neither has a line in `OTHERS`.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from sciml.spatial import (
     VelocityInlet,
 )
 from tests import registry_fields
-from tests.models import test_periodic_fields as periodic
+from tests.models.fields import test_periodic_fields as periodic
 
 GRID = Grid((5, 7), 0.0, 1.0)
 

@@ -60,7 +60,7 @@ device_description_str: "NVIDIA H200"
 
 def cases() -> dict:
     """Each update with its state's shape, parameters and steps for each pass."""
-    from .stencil_cases import PEARSON, acoustic, boundaries, gray_scott, heat
+    from .stencil.stencil_cases import PEARSON, acoustic, boundaries, gray_scott, heat
 
     line, shape, box = (100_000,), (1024, 1024), (64, 64, 128)
     return {

@@ -124,7 +124,7 @@ def whose(case):
 
 
 def test_every_model_is_registered():
-    fields = {case.name for case in registry_fields.CASES}  # tests/models/test_fields.py
+    fields = {case.name for case in registry_fields.CASES}  # tests/models/fields/test_fields.py
     every = {name: value for name, value in vars(models).items() if inspect.isclass(value)}
     periodic = {name for name, value in every.items() if issubclass(value, AbstractSemilinear)}  # tests/solvers
     laws = {name for name, value in every.items() if issubclass(value, AbstractConservationLaw)}  # own file
