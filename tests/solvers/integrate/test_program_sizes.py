@@ -33,11 +33,11 @@ def solve(field, size, **options):
 
 SAVES = jnp.linspace(0.0, 1.0, 50)
 PROGRAMS = {
-    "Lorenz": (solve(lorenz, 3), 2000, 5100),
-    "ring of 12": (solve(ring, 12, saveat=SAVES), 1500, 3400),
-    "chain of 12": (solve(chain, 12, solver=RODAS, saveat=SAVES), 1700, 5200),
-    "chain of 12, BDF": (solve(chain, 12, solver=BDF, saveat=SAVES), 8600, 24500),
-    "chain of 100": (solve(chain, 100, solver=RODAS), 5100, 15500),
+    "Lorenz": (solve(lorenz, 3), 1250, 3100),
+    "ring of 12": (solve(ring, 12, saveat=SAVES), 1050, 2650),
+    "chain of 12": (solve(chain, 12, solver=RODAS, saveat=SAVES), 1200, 3400),
+    "chain of 12, BDF": (solve(chain, 12, solver=BDF, saveat=SAVES), 5300, 15000),
+    "chain of 100": (solve(chain, 100, solver=RODAS), 3000, 8900),
 }
 
 
