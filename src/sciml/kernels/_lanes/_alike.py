@@ -24,6 +24,7 @@ from ._data_movement import MOVEMENTS
 from ._elementwise import folded
 from ._values import Constant, object_array, unstacked_constant
 
+
 class _Number:
     """A number of a program.
 
