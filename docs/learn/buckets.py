@@ -39,6 +39,20 @@ print(counted)
 # Four rods need four programs, and `sciml.inspect.retraces` shows the changed argument. JAX writes this to its log
 # with `jax.config.update("jax_explain_cache_misses", True)`, or with `JAX_LOG_COMPILES=1` in the environment.
 #
+# The key of a compiled program contains
+#
+# | Part of the key | A change that compiles again |
+# |---|---|
+# | the function object | a new `lambda` or `functools.partial` in each turn of a loop |
+# | shape and dtype of each array | one more row; `float64` instead of `float32` |
+# | weak type | a Python number instead of an array |
+# | structure of each PyTree | a list with one more element; another key of a dictionary |
+# | value of each static argument | `n=10` and `n=11` |
+# | sharding and device of each array | data on another device |
+# | configuration of JAX | `jax_enable_x64`, matmul precision |
+#
+# Values of traced arguments are not in the key.
+#
 # ## Padding to buckets
 #
 # Pad every rod to the next power of two, and pass its true length as a traced *number*. The insulation must be at the

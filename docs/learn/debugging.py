@@ -18,6 +18,7 @@ import re
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import checkify
 
 import sciml
@@ -123,6 +124,39 @@ assert "is not positive" in message
 # %% [markdown]
 # `checkify.checkify(f, errors=checkify.float_checks)` adds checks for NaN and division by zero to all operations.
 #
+# ## Error messages of JAX
+#
+# These errors occur during tracing, before the program runs. Each has one usual cause:
+#
+# | Error | Usual cause | Remedy |
+# |---|---|---|
+# | `TracerBoolConversionError` | `if x > 0` with a traced `x` | `jnp.where`, `lax.cond` |
+# | `ConcretizationTypeError` | `float(x)` | `jnp.asarray(x)`, a static argument |
+# | `TracerArrayConversionError` | `np.dot(x, x)` | the function of `jax.numpy` |
+# | `TracerIntegerConversionError` | `a_list[i]` with a traced `i` | `jnp.stack(a_list)[i]` |
+# | `NonConcreteBooleanIndexError` | `x[x > 0]`, of unknown shape | `jnp.where(x > 0, x, 0)` |
+# | `UnexpectedTracerError` | a traced value in a global or in `self` | return it |
+# | "carry input and carry output must have equal types" | a `scan` changes a dtype | `astype` |
+# | "grad requires real- or complex-valued inputs" | `jax.grad` by an integer | a float |
+# | "Reverse-mode differentiation does not work" | `jax.grad` of `while_loop` | [loops](loops.md) |
+#
+# [Common pitfalls](../guides/sharp_bits.md) has examples. This code raises the first five:
+
+# %%
+examples = {
+    "TracerBoolConversionError": lambda x: x if x > 0 else -x,
+    "ConcretizationTypeError": float,
+    "TracerArrayConversionError": lambda x: np.dot(x, x),
+    "TracerIntegerConversionError": lambda x: [1.0, 2.0][x.astype(int)],
+    "NonConcreteBooleanIndexError": lambda x: x[x > 0],
+}
+for name, fn in examples.items():
+    try:
+        jax.jit(fn)(jnp.asarray(1.0))
+    except Exception as refused:
+        assert type(refused).__name__ == name, (name, type(refused))
+
+# %% [markdown]
 # ## Exercise
 #
 # The run is accurate until it is close to the origin, where fixed steps are too long. Find by bisection the largest

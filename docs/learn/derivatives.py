@@ -103,6 +103,25 @@ def cost(v, drag):
 print(f"cost {value:.4f} at {end}, slopes {by_v} and {by_drag:.3f}")
 
 # %% [markdown]
+# ## stop_gradient
+#
+# `jax.lax.stop_gradient(x)` has the value of `x` and the derivative 0. Use it for a part of a computation that must
+# not contribute to a derivative: a weight computed from the data, the scale of a residual, a target that is the
+# model's own prediction. In a simulation it truncates a gradient in time:
+
+
+# %%
+def relative(v):
+    end = place(v)
+    return jnp.sum((end - target) ** 2) / jax.lax.stop_gradient(jnp.sum(end**2))
+
+
+scale = jnp.sum(place(v + 0.5) ** 2)
+by_hand = jax.grad(lambda v: jnp.sum((place(v) - target) ** 2))(v + 0.5) / scale
+print(jax.grad(relative)(v + 0.5), by_hand)
+assert jnp.allclose(jax.grad(relative)(v + 0.5), by_hand, rtol=1e-4)
+
+# %% [markdown]
 # ## Exercise
 #
 # At the minimum of a sum of squares with zero residuals, the Hessian is $2 J^T J$. Check it. Then compute the product

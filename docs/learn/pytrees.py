@@ -44,6 +44,20 @@ def euler(state, dt):
 print(euler(state, 0.1)["position"]["inner"])
 
 # %% [markdown]
+# ## None and is_leaf
+#
+# `None` is an empty subtree, not a leaf: `jax.tree.map` skips it, and `jax.grad` returns none for it. Use it for an
+# optional part of a state. To treat a container, or `None`, as a leaf, pass `is_leaf`:
+
+# %%
+optional = {"position": jnp.ones(2), "charge": None}
+print(jax.tree.leaves(optional), jax.tree.map(jnp.zeros_like, optional))
+print(jax.tree.map(lambda x: x is None, optional, is_leaf=lambda x: x is None))
+pairs = {"inner": (1.0, 2.0), "outer": (3.0, 4.0)}
+print(jax.tree.map(sum, pairs, is_leaf=lambda x: isinstance(x, tuple)))
+assert len(jax.tree.leaves(optional)) == 1
+
+# %% [markdown]
 # ## Custom classes as PyTrees
 #
 # One line registers a dataclass as a PyTree and specifies which fields are data (leaves) and which belong to the
