@@ -17,6 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import sciml
@@ -115,37 +116,129 @@ def test_a_run_in_a_store_that_is_no_folder():
         store.path  # noqa: B018
 
 
+class Blocks(AbstractStore):
+    """Keeps its blocks somewhere else."""
+
+    def __init__(self, kept):
+        self._kept = kept
+
+    def put(self, number, tree):
+        self._kept.put(number, tree)
+
+    def get(self, number, like=None):
+        return self._kept.get(number, like)
+
+    def numbers(self):
+        return self._kept.numbers()
+
+    def remove(self, number):
+        self._kept.remove(number)
+
+
+class Remote(Blocks):
+    """Also its manifest."""
+
+    def read_manifest(self):
+        return self._kept.read_manifest()
+
+    def write_manifest(self, manifest):
+        self._kept.write_manifest(manifest)
+
+
+class Folder(Blocks):
+    """A folder with files of other names."""
+
+    def __init__(self, path):
+        super().__init__(NpzStore(path, prefix="other"))
+
+    @property
+    def path(self):
+        return self._kept.path
+
+
+def simulated(store, **options):
+    given = dict(t0=0.0, t1=1.0, dt=0.1, save_every=0.5, progress=False)
+    return sciml.simulate(lambda t, y, args: -y, jnp.ones(2), store=store, **given | options)
+
+
+def iterated(store, **options):
+    return sciml.runs.iterate(lambda y: 0.5 * y, jnp.ones(2), 4, save_every=2, store=store, progress=False, **options)
+
+
+def swept(store):
+    return sciml.parallel.sweep(lambda x: 2 * x, np.arange(4.0), block=2, store=store, progress=False)
+
+
+def trained(store):
+    options = dict(steps=2, optimiser=optax.sgd(0.1), progress=False)
+    return sciml.training.train(jnp.ones(()), lambda m, b, k: m**2, checkpoints=store, **options)
+
+
 def test_a_run_that_cannot_go_on_says_so():
-    class Remote(AbstractStore):
-        """Keeps its blocks somewhere else."""
+    verify.check_store(lambda: Remote(MemoryStore()))
+    store, runs = Remote(MemoryStore()), []
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="every call starts the run again. Pass `checkpoints="):
+            runs.append(simulated(store))
+    assert np.array_equal(runs[0].values, runs[1].values)
 
-        def __init__(self):
-            self._kept = MemoryStore()
 
-        def put(self, number, tree):
-            self._kept.put(number, tree)
+@pytest.mark.parametrize("call", [simulated, iterated])
+@pytest.mark.parametrize(
+    "pair",
+    [
+        lambda path: [NpzStore(path)] * 2,
+        lambda path: (path, NpzStore(path / "more" / "..")),
+        lambda path: (Folder(path), Folder(path)),
+        lambda path: [Remote(MemoryStore())] * 2,
+        lambda path: [Remote(kept) for kept in [MemoryStore()] * 2],
+    ],
+)
+def test_checkpoints_do_not_replace_frames(tmp_path, call, pair):
+    (tmp_path / "more").mkdir()
+    store, checkpoints = pair(tmp_path)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="`store` and `checkpoints` are the same place"):
+            call(store, checkpoints=checkpoints)
+    with pytest.raises(ValueError, match="`checkpoints` requires `store`"):
+        call(None, checkpoints=checkpoints)
 
-        def get(self, number, like=None):
-            return self._kept.get(number, like)
 
-        def numbers(self):
-            return self._kept.numbers()
+@pytest.mark.parametrize("call", [simulated, iterated, swept, trained])
+def test_a_run_is_opened_by_the_class_that_wrote_it(tmp_path, call):
+    call(Folder(tmp_path))
+    for found in (tmp_path, NpzStore(tmp_path)):
+        with pytest.raises(StoreError, match=r"written by a `Folder`. Pass .* as in `Folder\(path\)`"):
+            call(found)
+    call(type("Later", (Folder,), {})(tmp_path))
+    manifest = Folder(tmp_path).read_manifest()
+    assert manifest.pop("store") == "Folder"
+    Folder(tmp_path).write_manifest(manifest)  # as earlier versions wrote it
+    call(Folder(tmp_path))
 
-        def remove(self, number):
-            self._kept.remove(number)
 
-        def read_manifest(self):
-            return self._kept.read_manifest()
+def test_frames_that_are_not_found(tmp_path):
+    simulated(Folder(tmp_path))
+    assert len(sciml.runs.read_run(Folder(tmp_path))) == 3
+    with pytest.raises(StoreError, match="written by a `Folder`"):
+        sciml.runs.read_run(tmp_path)
+    simulated(NpzStore(tmp_path / "named", prefix="frames"))
+    for call in (simulated, sciml.runs.read_run):
+        with pytest.raises(StoreError, match="finds none of the 3 frames of its run.* such as `prefix`"):
+            call(tmp_path / "named")
 
-        def write_manifest(self, manifest):
-            self._kept.write_manifest(manifest)
 
-    verify.check_store(Remote)
-    store, options = Remote(), dict(t0=0.0, t1=1.0, dt=0.1, save_every=0.5, progress=False)
-    run = sciml.simulate(lambda t, y, args: -y, jnp.ones(2), store=store, **options)
-    with pytest.warns(UserWarning, match="the run starts again. Pass `checkpoints="):
-        again = sciml.simulate(lambda t, y, args: -y, jnp.ones(2), store=store, **options)
-    assert np.array_equal(run.values, again.values)
+def test_the_text_of_a_store(tmp_path):
+    assert repr(NpzStore("runs")) == "NpzStore('runs')" and repr(Folder("runs")) == "Folder('runs')"
+    assert repr(MemoryStore()) == "MemoryStore()" and repr(Remote(MemoryStore())) == "Remote()"
+    assert repr(Blocks(MemoryStore())) == "Blocks()"
+
+
+def test_a_store_with_neither_path_nor_manifest():
+    with pytest.raises(StoreError, match="`Blocks` is not a folder. Define `path`, or `read_manifest` and"):
+        simulated(Blocks(MemoryStore()))
+    with pytest.raises(StoreError, match="`Remote` is not a folder. Pass a path as `store`"):
+        Remote(MemoryStore()).path  # noqa: B018
 
 
 def test_a_block_of_another_shape_is_refused(tmp_path):
@@ -191,9 +284,44 @@ def test_a_store_needs_a_path(make):
         make("")
 
 
-def test_check_store_takes_a_function(tmp_path):
+def test_check_store_takes_functions(tmp_path):
     with pytest.raises(TypeError, match="requires a function that returns a new empty store|make_store"):
         verify.check_store(NpzStore(tmp_path))
+    with pytest.raises(TypeError, match=f"`make_store` must return a store, .* but returned '{tmp_path}'"):
+        verify.check_store(lambda: str(tmp_path))
+    with pytest.raises(TypeError, match="`reopen` must return a store, .* but returned None"):
+        verify.check_store(lambda: NpzStore(tmp_path), reopen=lambda store: None)
+
+
+def test_check_store_needs_reopen_to_damage_files(tmp_path):
+    with pytest.raises(TypeError, match=r"requires `reopen` for a store with a `path`.*Folder\(store.path\)"):
+        verify.check_store(lambda: Folder(tmp_path))
+
+
+class FileNames(MemoryStore):
+    """Uses the names of arrays as those of files."""
+
+    longest = 255
+    refuses: tuple = ()
+
+    def put(self, number, tree):
+        named = sciml.stores.to_named(tree)
+        if any(name in self.refuses for name in named):
+            raise StoreError("This name is not supported.")
+        if any(len(name) > self.longest for name in named):
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
+        if "A.b" in named:  # a disk that does not tell capitals
+            named["A.b"] = named["a.b"]
+        self._blocks[number] = named
+
+
+def test_check_store_names_the_rule_of_names():
+    with pytest.raises(AssertionError, match="with similar names, which `put` accepted"):
+        verify.check_store(type("Store", (FileNames,), {"refuses": (".", "n" * 300)}))
+    with pytest.raises(
+        AssertionError, match="long names must be kept or raise `StoreError`, but `put` raised OSError: .*File name too"
+    ):
+        verify.check_store(type("Store", (FileNames,), {"refuses": ("A.b",)}))
 
 
 def test_one_of_two_creates_a_file(tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ from ..stores._hosts import Hosts, hosts_of
 from ..stores._manifest import digest_of_run, open_run
 from ..stores._npz_store import MemoryStore, NpzStore
 from ..stores._pytree_names import check_names
-from ._frames import Frames
+from ._frames import Frames, check_frames
 from ._prepare import frame_of, frames_per_block
 from ._run import Run
 from ._sharding import laid_out_like, read_like, settle
@@ -574,16 +574,18 @@ def execute(
             if not over:
                 hosts.lead(lambda: _lock(locks, store, checkpoints))
             hosts.lead(lambda: open_run(store, found, info, kind=name, resume=resume))
+            _check_apart(store, checkpoints)  # by the manifest, which the store has now
             origin = digest_of_run(store.read_manifest() or {}, store)
             point = last_resume_point(checkpoints, start, frame, inputs.members, origin)
             if over and (point is None or not is_done(segment, point.carry)):
                 over = False
                 _lock(locks, store, checkpoints)
-            if point is None and checkpoints is None and store.numbers():
+            if point is not None:
+                check_frames(store, point.frames)
+            if checkpoints is None:
                 warn(
-                    f"`{name}`: {store} contains frames of this run, but it is not a folder and there are no "
-                    "`checkpoints=`, so the run starts again. Pass `checkpoints=sciml.stores.NpzStore(path)` to "
-                    "resume after a crash.",
+                    f"`{name}`: {store} is not a folder, so it contains no checkpoints, and every call starts the run "
+                    "again. Pass `checkpoints=sciml.stores.NpzStore(path)` to resume after a crash."
                 )
         if point is None:
             point = ResumePoint(0, start, None, 0, None)
@@ -626,14 +628,13 @@ def _has_ended(store: AbstractStore) -> bool:
 
 
 def _lock(locks: contextlib.ExitStack, store: AbstractStore, checkpoints: AbstractStore | None) -> None:
-    """Locks the store of a run, and the store of its checkpoints if it is another one.
+    """Locks the store of a run, and the store of its checkpoints.
 
     Raises:
         StoreError: If another run writes to one of them.
     """
     locks.enter_context(store.lock())
-    folder = _folder_of(store)
-    if checkpoints is not None and checkpoints is not store and (folder is None or _folder_of(checkpoints) != folder):
+    if checkpoints is not None:
         locks.enter_context(checkpoints.lock())
 
 
@@ -641,19 +642,38 @@ def _stores(store: Any, checkpoints: Any) -> tuple[AbstractStore, AbstractStore 
     if checkpoints is not None and not isinstance(checkpoints, AbstractStore):
         raise TypeError(f"`checkpoints` must be a store such as `sciml.stores.NpzStore(path)`, but is {checkpoints!r}.")
     if store is None:
+        if checkpoints is not None:
+            raise ValueError("`checkpoints` requires `store`: frames in memory end with the process. Pass a folder.")
         return MemoryStore(), None
     if isinstance(store, str | os.PathLike):
         store = NpzStore(store)
     if not isinstance(store, AbstractStore):
         raise TypeError(f"`store` must be a path or a store such as `sciml.stores.NpzStore(path)`, but is {store!r}.")
-    if checkpoints is None and (folder := _folder_of(store)) is not None:
-        checkpoints = NpzStore(folder / "checkpoints", prefix="checkpoint")
+    if checkpoints is None:
+        with contextlib.suppress(StoreError):  # it is not a folder
+            checkpoints = NpzStore(pathlib.Path(store.path) / "checkpoints", prefix="checkpoint")
+    _check_apart(store, checkpoints)
     return store, checkpoints
 
 
-def _folder_of(store: AbstractStore) -> pathlib.Path | None:
-    """Returns the folder of a store, or None where it has none."""
-    try:
-        return pathlib.Path(store.path)
-    except StoreError:
-        return None
+def _check_apart(store: AbstractStore, checkpoints: AbstractStore | None) -> None:
+    """Checks that checkpoints are not written to the place of the frames, whose blocks they would replace.
+
+    Two stores without a folder, such as two views of one dictionary, are the same place if they have one manifest.
+
+    Raises:
+        ValueError: If they are.
+    """
+    if checkpoints is None:
+        return
+    same = checkpoints is store
+    with contextlib.suppress(StoreError):  # one of them is not a folder
+        same = same or os.path.realpath(store.path) == os.path.realpath(checkpoints.path)
+    with contextlib.suppress(StoreError):  # a store of checkpoints needs no manifest
+        found = checkpoints.read_manifest()
+        same = same or (found is not None and found == store.read_manifest())
+    if same:
+        raise ValueError(
+            f"`store` and `checkpoints` are the same place, {store}: checkpoints would replace the frames. Pass "
+            "a store with another path as `checkpoints`, or omit it if `store` is a folder."
+        )

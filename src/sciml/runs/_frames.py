@@ -80,6 +80,19 @@ class Frames:
             raise StoreError(f"Block {number} of {self._store} belongs to another run, which writes to the same store.")
 
 
+def check_frames(store: AbstractStore, count: int) -> None:
+    """Checks that a store finds blocks of a run that has written frames.
+
+    Raises:
+        StoreError: If it finds none.
+    """
+    if count and not store.numbers():
+        raise StoreError(
+            f"{store} finds none of the {count} frames of its run. Open it with the options of the store that wrote "
+            "it, such as `prefix`. Otherwise its blocks were removed."
+        )
+
+
 class _Any:
     """Stands for an array of any shape and dtype."""
 

@@ -166,7 +166,8 @@ def iterate(
         store: A folder for the frames, an `NpzStore`, or a `ZarrStore`. By default frames stay in memory.
         resume: Whether to continue the run in the store. If False, a store that already contains a run raises an error.
         checkpoint_every: The seconds between two checkpoints; 0 for one after every segment.
-        checkpoints: Another store for checkpoints, by default next to the frames.
+        checkpoints: A store for checkpoints, with another path than `store`; by default the folder `checkpoints` in
+            `store`. A store without a path needs it to resume.
         segment_steps: The maximum number of steps in a segment, after which the host checks the run; by default a few
             thousand for small states, fewer for large ones.
         progress: Whether to show a progress bar, or a function that is called with a `Progress` after every segment.

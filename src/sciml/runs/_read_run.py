@@ -9,7 +9,7 @@ from ..stores._abstract import AbstractStore
 from ..stores._atomic import StoreError
 from ..stores._manifest import check_kind, digest_of_run
 from ..stores._npz_store import NpzStore
-from ._frames import Frames
+from ._frames import Frames, check_frames
 from ._run import Run
 
 
@@ -20,10 +20,10 @@ def read_run(store: str | os.PathLike | AbstractStore) -> Run:
     not write is reconstructed as far as possible; `y` is None.
 
     Args:
-        store: The folder, or the store, that `simulate` wrote to.
+        store: The folder that `simulate` wrote npz files to, or the store that it wrote to, such as `ZarrStore(path)`.
 
     Raises:
-        StoreError: If there is no run.
+        StoreError: If there is no run, or another class of store wrote it.
 
     Example:
         ```python
@@ -42,6 +42,7 @@ def read_run(store: str | os.PathLike | AbstractStore) -> Run:
     if manifest is None:
         raise StoreError(f"{store} does not contain a run.")
     check_kind(manifest, ("simulate", "iterate"), store)
+    check_frames(store, manifest.get("summary", {}).get("frames", 0))
     numbers = store.numbers()
     ts = [np.asarray(store.get(n, {"time": object()})["time"]) for n in numbers]
     times = np.concatenate(ts) if ts else np.zeros(0)

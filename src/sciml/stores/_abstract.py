@@ -20,10 +20,12 @@ class AbstractStore(abc.ABC):
     twice; several processes may put different ones.
 
     A custom store defines the location of blocks: `put`, `get`, `numbers` and `remove`. A store that is a folder also
-    defines its `path`; manifest and checkpoints are then written there. A store that is not a folder overrides
+    defines its `path`. The library writes to this folder itself, so these names are reserved: `manifest.json`,
+    `checkpoints`, and all names that begin with a dot, such as `.lock`. A store that is not a folder overrides
     `read_manifest` and `write_manifest`, and `create_manifest` and `lock` if several processes share it; a run in it
     needs its own `checkpoints=` to resume after a crash. `to_named` and `from_named` convert PyTrees to arrays by name
-    and back. `sciml.verify.check_store` checks all of it.
+    and back. `sciml.verify.check_store` checks all of it. The manifest contains the name of the class, and only that
+    class or a subclass opens the run.
 
     Attributes:
         spans_hosts: Whether every process of a run that spans several puts its part of a block; otherwise one does.
@@ -59,12 +61,19 @@ class AbstractStore(abc.ABC):
                 self._manifest = manifest
 
         options = dict(t0=0.0, t1=2.0, dt=0.1, save_every=0.5, progress=False)
-        run = sciml.simulate(lambda t, y, args: -y, jnp.ones(2), store=DictStore(), **options)
+        stores = dict(store=DictStore(), checkpoints=DictStore())
+        run = sciml.simulate(lambda t, y, args: -y, jnp.ones(2), **stores, **options)
         assert len(run) == 5 and run.store.numbers() == [0]
         ```
     """
 
     spans_hosts: ClassVar[bool] = False
+
+    def __repr__(self) -> str:
+        try:
+            return f"{type(self).__name__}({str(self.path)!r})"
+        except _atomic.StoreError:
+            return f"{type(self).__name__}()"
 
     @property
     def path(self) -> pathlib.Path:
@@ -73,7 +82,13 @@ class AbstractStore(abc.ABC):
         Raises:
             StoreError: If the store is not a folder.
         """
-        raise _atomic.StoreError(f"{self} is not a folder. Pass a path as `store` to write results to disk.")
+        own = (type(self).read_manifest, type(self).write_manifest)
+        if AbstractStore.read_manifest in own or AbstractStore.write_manifest in own:
+            remedy = "Define `path`, or `read_manifest` and `write_manifest`."
+        else:
+            remedy = "Pass a path as `store` to write results to disk."
+        # without `self`, whose text contains the path
+        raise _atomic.StoreError(f"`{type(self).__name__}` is not a folder. {remedy}")
 
     @abc.abstractmethod
     def put(self, number: int, tree: PyTree) -> None:

@@ -37,7 +37,8 @@ def open_run(
         # another run may have written both meanwhile, the manifest first
         if store.numbers() and store.read_manifest() is None:
             raise StoreError(f"{store} contains blocks but no manifest, so their run is unknown. Use another path.")
-        manifest = {"format": FORMAT, "kind": kind, "fingerprint": found.to_json(), **info}
+        run = {"kind": kind, "store": type(store).__name__, "fingerprint": found.to_json()}
+        manifest = {"format": FORMAT, **run, **info}
         if store.create_manifest(manifest):
             return manifest
         manifest = store.read_manifest()  # another run was quicker
@@ -67,7 +68,9 @@ def _fingerprint_of(manifest: dict[str, Any], store: AbstractStore) -> Fingerpri
 
 
 def check_kind(manifest: dict[str, Any], kinds: tuple[str, ...], store: AbstractStore) -> None:
-    """Checks that a manifest was written by one of some kinds of run, in a format that this version reads.
+    """Checks that a manifest was written by one of some kinds of run, with this store, in a format of this version.
+
+    Another class of store finds none of the blocks. Manifests of earlier versions do not name the class.
 
     Raises:
         StoreError: If not.
@@ -79,3 +82,9 @@ def check_kind(manifest: dict[str, Any], kinds: tuple[str, ...], store: Abstract
     if manifest.get("kind") not in kinds:
         wanted = " or ".join(f"`{kind}`" for kind in kinds)
         raise StoreError(f"{store} was written by `{manifest.get('kind')}`, not by {wanted}. Use another path.")
+    written = manifest.get("store")
+    if written is not None and written not in [kind.__name__ for kind in type(store).__mro__]:
+        raise StoreError(
+            f"{store} contains a run that was written by a `{written}`. Pass that store instead of its path, as in "
+            f"`{written}(path)`; if the class was renamed, change `store` in the manifest."
+        )

@@ -22,9 +22,6 @@ class MemoryStore(AbstractStore):
         self._blocks: dict[int, dict[str, np.ndarray]] = {}
         self._manifest: dict[str, Any] | None = None
 
-    def __repr__(self) -> str:
-        return "MemoryStore()"
-
     def put(self, number: int, tree: PyTree) -> None:
         """Keeps a block."""
         self._blocks[number] = to_named(tree)
@@ -78,9 +75,6 @@ class NpzStore(AbstractStore):
         self._path = _atomic.folder_of(path, where="NpzStore")
         self._prefix = prefix
         self._ready = False
-
-    def __repr__(self) -> str:
-        return f"NpzStore({str(self._path)!r})"
 
     @property
     def path(self) -> pathlib.Path:

@@ -40,9 +40,6 @@ class OrbaxStore(AbstractStore):
     def __init__(self, path: str | os.PathLike):
         self._path = _atomic.folder_of(path, where="OrbaxStore").absolute()
 
-    def __repr__(self) -> str:
-        return f"OrbaxStore({str(self._path)!r})"
-
     @property
     def path(self) -> pathlib.Path:
         """The folder."""

@@ -47,9 +47,6 @@ class ZarrStore(AbstractStore):
         self._markers = self._path / "blocks"
         self._ready = False
 
-    def __repr__(self) -> str:
-        return f"ZarrStore({str(self._path)!r})"
-
     @property
     def path(self) -> pathlib.Path:
         """The folder."""

@@ -27,19 +27,21 @@ def check_store(
     the first; `like` selects among the arrays and refuses other shapes; a missing block raises `StoreError`; similar
     names, such as "a/b", "a.b" and "A/b", are kept apart or refused; all blocks that several threads put at once exist;
     the manifest is returned unchanged, and only one of several that create one at the same time succeeds. While one run
-    holds `lock`, another one is refused. If the store is a folder and `reopen` is given, every file of a block is
-    removed, cut short and changed in turn, and the store must notice.
+    holds `lock`, another one is refused. If the store is a folder, every file of a block is removed, cut short and
+    changed in turn, and the store must notice.
 
     Args:
-        make_store: Makes a store that is empty.
+        make_store: Returns a new store that is empty.
         tree: The values to put, a PyTree of arrays with two leaves or more; by default real, integer, boolean and
             complex arrays of three rows, in a dictionary and a list.
         reopen: Returns a store for the same blocks as one that was written to, such as
-            `lambda store: NpzStore(store.path)`; None for stores that end with the process.
+            `lambda store: NpzStore(store.path)`. A store with a `path` requires it; None is for stores that end with
+            the process.
 
     Raises:
         AssertionError: If the store breaks a rule, which the message names.
-        TypeError: If `make_store` is a store instead of a function that creates one.
+        TypeError: If `make_store` is not a function, or it or `reopen` does not return a store, or a store with a
+            `path` has no `reopen`.
 
     Example:
         ```python
@@ -79,9 +81,21 @@ def check_store(
             f"`lambda: NpzStore(tempfile.mkdtemp())`, but got {make_store!r}."
         )
     tree = _default() if tree is None else tree
-    again = (lambda store: store) if reopen is None else reopen
-    _check_empty(make_store())
-    store = make_store()
+
+    def fresh() -> AbstractStore:
+        return _store_of(make_store(), "make_store")
+
+    def again(store: AbstractStore) -> AbstractStore:
+        return store if reopen is None else _store_of(reopen(store), "reopen")
+
+    store = fresh()
+    if reopen is None and _is_folder(store):
+        raise TypeError(
+            f"`check_store` requires `reopen` for a store with a `path`, such as `lambda store: "
+            f"{type(store).__name__}(store.path)`: it checks how another process reads the blocks and damaged files."
+        )
+    _check_empty(store)
+    store = fresh()
     other = jax.tree.map(_changed, tree)
     for number, value in ((11, tree), (2, other), (4, tree), (4, other)):
         store.put(number, value)
@@ -96,13 +110,22 @@ def check_store(
     _check(again(store).numbers() == [2, 11], "`remove` removes one block, and may be called again")
     _refused(lambda: store.get(4), "`get` of a block that was removed")
     _check_same(store.get(2, tree), other, "a block next to a removed one")
-    _check_manifest(make_store(), again)
-    _check_creation(make_store(), again)
-    _check_names(make_store(), again)
-    _check_together(make_store(), again, tree)
-    _check_lock(make_store(), again)
+    _check_manifest(fresh(), again)
+    _check_creation(fresh(), again)
+    _check_names(fresh(), again)
+    _check_together(fresh(), again, tree)
+    _check_lock(fresh(), again)
     if reopen is not None:
-        _check_damage(make_store, reopen, tree)
+        _check_damage(fresh, again, tree)
+
+
+def _store_of(found: Any, function: str) -> AbstractStore:
+    if not isinstance(found, AbstractStore):
+        raise TypeError(
+            f"`check_store`: `{function}` must return a store, an instance of `sciml.stores.AbstractStore`, but "
+            f"returned {found!r}."
+        )
+    return found
 
 
 def _default() -> PyTree:
@@ -162,15 +185,28 @@ def _check_creation(store: AbstractStore, again: Callable[[AbstractStore], Abstr
 
 
 def _check_names(store: AbstractStore, again: Callable[[AbstractStore], AbstractStore]) -> None:
-    """Checks that no array takes the place of one whose name is like its own."""
-    names = ("a.b", "a_b", "A.b", "a.b.npy", "b", "", ".", "..", " ", "__b", "é", "e\u0301", "n" * 300)
-    tree: dict[str, Any] = {name: np.full(3, i, np.float32) for i, name in enumerate(names)}
-    tree["a"] = {"b": np.full(3, -1, np.float32)}
-    try:
-        store.put(0, tree)
-    except (StoreError, ValueError):
-        return
-    _check_same(again(store).get(0, tree), tree, "a block of arrays with similar names, which `put` accepted,")
+    """Checks that arrays whose names are hard to use as the names of files are kept, or refused by the right error."""
+    for number, (kind, names) in enumerate(_NAMES.items()):
+        tree: dict[str, Any] = {name: np.full(3, i, np.float32) for i, name in enumerate(names)}
+        tree["a"] = {"b": np.full(3, -1, np.float32)}
+        try:
+            store.put(number, tree)
+        except (StoreError, ValueError):
+            continue
+        except Exception as error:
+            raise AssertionError(
+                f"A store breaks a rule: {kind} names must be kept or raise `StoreError`, but `put` raised "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        _check_same(again(store).get(number, tree), tree, f"a block of arrays with {kind} names, which `put` accepted,")
+
+
+_NAMES = {
+    "similar": ("a.b", "a_b", "A.b", "a.b.npy", "b", "é", "e\u0301"),
+    "unusual": ("", ".", "..", " ", "__b"),
+    "long": ("n" * 300, "n" * 299 + "m"),
+}
+"""The names of arrays, in addition to "a/b", by a word for each block."""
 
 
 def _check_together(store: AbstractStore, again: Callable[[AbstractStore], AbstractStore], tree: PyTree) -> None:
