@@ -55,7 +55,7 @@ $(VENV)/.installed-%: $(VENV)/.created-$(VERSION) pyproject.toml
 	@touch $@
 
 demo: $(VENV)/.installed-plot ## fit a model to measured data, run its uncertainty, sweep its parameters
-	JAX_COMPILATION_CACHE_DIR="$(CURDIR)/.cache/jax-demo" JAX_NUM_CPU_DEVICES=$(CORES) $(PY) docs/tutorials/lynx_hare.py --out build/lynx_hare
+	JAX_COMPILATION_CACHE_DIR="$(CURDIR)/.cache/jax-demo" JAX_NUM_CPU_DEVICES=$(CORES) MPLBACKEND=Agg $(PY) docs/tutorials/lynx_hare.py
 
 # The float32 leg of `make test` compiles as users do, and so do tutorials and the tests marked `optimised`. All else does
 # without LLVM's optimisations, and takes XLA's older emitters of loops where this jaxlib has them (it stops at a flag that

@@ -6,6 +6,7 @@ import pathlib
 import re
 import sys
 
+from . import _summary
 from ._registry import BENCHMARKS
 
 PAGE = pathlib.Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
@@ -80,7 +81,8 @@ def with_section(page: str, name: str, text: str) -> str:
     parts = _SECTION.split(page)
     sections = dict(zip(parts[1::2], parts[2::2]))
     sections[name] = f"{question(name)}\n\n{text}"
-    return HEAD + "".join(f"\n## `{known}`\n\n{sections[known].strip()}\n" for known in BENCHMARKS if known in sections)
+    body = "".join(f"\n## `{known}`\n\n{sections[known].strip()}\n" for known in BENCHMARKS if known in sections)
+    return HEAD + _summary.summary(body) + body
 
 
 def add(name: str, text: str) -> None:
@@ -88,4 +90,6 @@ def add(name: str, text: str) -> None:
     if name == "contest":
         CONTEST.write_text(CONTEST_HEAD + text.strip() + "\n")
         return
-    PAGE.write_text(with_section(PAGE.read_text() if PAGE.exists() else "", name, text))
+    page = with_section(PAGE.read_text() if PAGE.exists() else "", name, text)
+    PAGE.write_text(page)
+    _summary.write(page)

@@ -1,28 +1,18 @@
 """Lessons and chapters run as a reader runs them, and say how good their result is; pages are made from them."""
 
 import ast
-import importlib.util
 import json
 import os
 import re
 import subprocess
-import sys
 
 import pytest
 
 from benchmarks.scale import PREDICTED
 from tests.conftest import ROOT
+from tests.notebooks import as_notebook, pages
 
 LEARN, SCALE = ROOT / "docs" / "learn", ROOT / "docs" / "scale"
-
-
-def pages():
-    """The module that makes the pages."""
-    spec = importlib.util.spec_from_file_location("learn_pages", LEARN / "pages.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 PAGES = pages()
@@ -38,14 +28,8 @@ def test_lesson_runs(script, tmp_path):
         pytest.skip(f"needs {needs}")
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     as_users = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "0", "XLA_FLAGS": "", "PYTHONPATH": path}
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env={**os.environ, **as_users},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    options = dict(cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(as_notebook(PAGES, script, tmp_path), env={**os.environ, **as_users}, **options)
     assert done.returncode == 0, done.stderr
     last = done.stdout.strip().splitlines()[-1]
     found = re.fullmatch(r"figure of merit: (\S+) ([<>]) (\S+) \(.+\)", last)
@@ -93,8 +77,10 @@ def test_page_is_made_from_its_script(script):
 def test_notebook_has_the_code_of_its_script(script):
     notebook = json.loads(PAGES.notebook(script))
     code = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    assert code[1:] == [source for title, source, _ in PAGES.cells(script) if title != "[markdown]" and source]
-    ast.parse("\n".join(code))  # also the first cell, which looks for sciml
+    first = PAGES.first_cells(script)
+    written = [source for title, source, _ in PAGES.cells(script) if title != "[markdown]" and source]
+    assert code == first + [PAGES.TIMING.sub("", source) for source in written]
+    ast.parse("\n".join(code))
     text = "".join(cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown")
     assert "](../" not in text and "](figures" not in text
 

@@ -1,28 +1,24 @@
-"""Tutorials run as a user runs them: scripts in a process of their own, without the tests' configuration."""
+"""Tutorials run as their notebooks: each in a process of its own, without the tests' configuration."""
 
 import os
 import pathlib
 import re
 import subprocess
-import sys
 
 import pytest
+
+from tests.notebooks import as_notebook, pages
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-def run(name: str, folder: pathlib.Path, *options: str, picture: str | None = None) -> str:
+def run(name: str, folder: pathlib.Path, picture: str | None = None, **options: str) -> str:
     """What a tutorial prints; it must write a picture of its name, or of another."""
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    script = ROOT / "docs" / "tutorials" / f"{name}.py"
-    command = [sys.executable, str(script), "--out", str(folder), *options]
     # the tests are compiled in little time, and run slowly
-    as_users = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "0", "XLA_FLAGS": ""}
-    environment = {**os.environ, **as_users, "PYTHONPATH": path}
-    if "# %%" in script.read_text():  # cells, which have no command line
-        command = command[:2]
-        environment |= {"OUT": str(folder), "MPLBACKEND": "Agg"}
-        environment |= {option.strip("-").upper(): value for option, value in zip(options[::2], options[1::2])}
+    as_users = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "0", "XLA_FLAGS": "", "PYTHONPATH": path}
+    environment = {**os.environ, **as_users, "OUT": str(folder), "MPLBACKEND": "Agg", **options}
+    command = as_notebook(pages(), ROOT / "docs" / "tutorials" / f"{name}.py", folder)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert (folder / f"{picture or name}.png").read_bytes().startswith(b"\x89PNG")
@@ -98,7 +94,7 @@ def test_split_field(tmp_path):
 
 
 def test_waveform_inversion(tmp_path):
-    printed = run("waveform_inversion", tmp_path, "--steps", "8")
+    printed = run("waveform_inversion", tmp_path, STEPS="8")
     assert (tmp_path / "waveform_inversion_shot.png").exists()
     adjoint, difference = map(float, re.search(r"direction: (\S+) by the adjoint, (\S+) by", printed).groups())
     assert abs(adjoint - difference) < 0.02 * abs(adjoint)
@@ -108,14 +104,14 @@ def test_waveform_inversion(tmp_path):
 
 
 def test_waveform_inversion_3d(tmp_path):
-    printed = run("waveform_inversion_3d", tmp_path, "--steps", "5")
-    rows = re.findall(r"^  (\w+\(.*?\)) +([\d.]+) MiB .* differs by (\S+)$", printed, re.MULTILINE)
+    printed = run("waveform_inversion_3d", tmp_path, STEPS="5")
+    rows = re.findall(r"^(\w+\(.*?\)) +([\d.]+) MiB .* error (\S+)$", printed, re.MULTILINE)
     memory = {name: float(mib) for name, mib, _ in rows}
-    assert len(memory) == 3 and all(float(error) < 1e-4 for *_, error in rows)
+    assert [name for name, _, error in rows if error == "nan"] == ["Reversible()"]
+    assert len(memory) == 4 and all(float(error) < 1e-4 for name, _, error in rows if name != "Reversible()")
     assert (
         memory["Checkpointed(levels=3)"] < memory["Checkpointed(memory=32 MiB)"] < memory["Checkpointed(levels=1)"] / 3
     )
-    assert re.search(r"Reversible\(\) .* lost", printed)
     adjoint, difference = map(float, re.search(r"direction: (\S+) by the adjoint, (\S+) by", printed).groups())
     assert abs(adjoint - difference) < 0.02 * abs(adjoint)
     before, after = map(float, re.search(r"speed fell from ([\d.]+) to ([\d.]+) m/s", printed).groups())
@@ -124,10 +120,10 @@ def test_waveform_inversion_3d(tmp_path):
 
 
 def test_photonic_pulse(tmp_path):
-    printed = run("photonic_pulse", tmp_path, "--steps", "40")
+    printed = run("photonic_pulse", tmp_path, STEPS="40")
     adjoint, difference = map(float, re.search(r"direction: (\S+) by the adjoint, (\S+) by", printed).groups())
     assert abs(adjoint - difference) < 0.02 * abs(adjoint)
-    bare, found = map(float, re.search(r"([\d.]+)% from bare silicon, ([\d.]+)% from the layers", printed).groups())
+    bare, found = map(float, re.search(r"([\d.]+)% by bare silicon, ([\d.]+)% by the layers", printed).groups())
     assert 25 < bare < 35 and found < 0.25 * bare
     assert float(re.search(r"exact ones by ([\d.]+) percent points", printed)[1]) < 4
 
@@ -157,7 +153,7 @@ def test_drag_shape(tmp_path):
         assert abs(adjoint - difference) < 0.02 * abs(difference)
     history = [float(x) for x in re.findall(r"step +\d+: drag (\S+)", printed)]
     assert len(history) > 4 and all(b < a for a, b in zip(history, history[1:]))
-    ends = re.search(r"drag (\S+) of the circle, (\S+) of the shape found,\n +(\S+) of one", printed)
+    ends = re.search(r"drag (\S+) of the circle, (\S+) of the shape found, (\S+) of a longer", printed)
     before, after, longer = map(float, ends.groups())
     assert after < 0.8 * before and after < longer
 
@@ -238,7 +234,7 @@ def test_epidemic(tmp_path):
 
 def test_lynx_hare_equation(tmp_path):
     printed = run("lynx_hare_equation", tmp_path)
-    assert float(re.search(r"^figure of merit: ([\d.]+) < 0.05", printed, re.MULTILINE)[1]) < 0.05
+    assert float(re.search(r"the published ones by ([\d.]+)% at most", printed)[1]) < 5
     many, few = map(float, re.findall(r"BIC ([\d.]+)", printed))
     assert few < many
     slopes = [float(x) for x in re.search(r"slopes ([\d.]+), then ([\d.]+)", printed).groups()]
@@ -275,9 +271,9 @@ def test_spirals(tmp_path):
 @pytest.mark.parametrize("flow", ["kolmogorov", "decaying"])
 def test_kolmogorov(flow, tmp_path):
     picture = "kolmogorov" if flow == "kolmogorov" else f"kolmogorov_{flow}"
-    printed = run("kolmogorov", tmp_path, "--flow", flow, picture=picture)
-    found = re.findall(r"the velocity is off by ([\d.]+)%, corrected by ([\d.]+)%", printed)
+    printed = run("kolmogorov", tmp_path, picture, FLOW=flow)
+    found = re.findall(r"error of the velocity at time [\d.]+: ([\d.]+)%, corrected ([\d.]+)%", printed)
     assert len(found) == (2 if flow == "kolmogorov" else 1)
     assert all(float(corrected) < 0.7 * float(alone) for alone, corrected in found)
-    ratio = float(re.search(r"Mosaic's metric, up to time 2.88: errors are divided by ([\d.]+)", printed)[1])
+    ratio = float(re.search(r"up to time 2.88 errors are divided by ([\d.]+)", printed)[1])
     assert ratio > 3  # the best published has 1.87

@@ -1,8 +1,8 @@
 """Makes the pages of docs/learn, docs/scale and docs/tutorials: `python docs/learn/pages.py`, or `... loops lanes`.
 
 A script is cells. `# %% [markdown]` begins text, `# %%` code, `# %% Answer` and `# %% Figure` code that the page folds,
-and `# %% [hidden]` code that it leaves out, such as the folder to which a tutorial writes. `--text` makes a page anew
-with the output that it shows, if only its text has changed.
+and `# %% [hidden]` code that it leaves out, such as the folder to which a tutorial writes. Pictures in this folder go
+into `figures`. `--text` makes a page anew with the output that it shows, if only its text has changed.
 """
 
 import argparse
@@ -36,6 +36,13 @@ LAB = ("torch", "torchdiffeq")
 FULLER = {  # what a script runs without, but its page shows
     "beside_pytorch": (" and ".join(LAB), all(importlib.util.find_spec(name) for name in LAB)),
 }
+INSTALLS = {  # what the notebook of a script installs beside matplotlib, if it is missing
+    "aot_and_export": ("flatbuffers",),
+    "callbacks": ("flatbuffers",),
+    "flax_models": ("flax",),
+    "sbml_fit": ("sbmlode", "petab"),
+}
+TIMING = re.compile(r"^from timing import .*\n", re.MULTILINE)  # what chapters share
 PRINTED = re.compile(
     r"\n```text\n.*?\n```\n", re.DOTALL
 )  # what a script printed, and nothing else in a page
@@ -100,22 +107,40 @@ def shown(script: pathlib.Path) -> list[str]:
     return found
 
 
-def notebook(script: pathlib.Path, repository: str = "") -> str:
-    """The script as a notebook, which begins with a cell that looks for sciml, and has no links to files."""
+def first_cells(script: pathlib.Path, repository: str = "") -> list[str]:
+    """The code that a notebook begins with: it installs what is missing, and has what the chapters share."""
+    text = script.read_text()
+    needed = ["matplotlib"] if "import matplotlib" in text else []
+    needed = {name: name for name in [*needed, *INSTALLS.get(script.stem, ())]}
     if repository:
-        install = f'%pip install --quiet "sciml-jax[plot] @ git+{repository}"'
+        needed = {"sciml": f"sciml-jax @ git+{repository}"} | needed
+        first = ""
     else:
-        reason = "Run `pip install '.[plot]'` in a clone of the repository of sciml."
-        install = f'raise ModuleNotFoundError("{reason}")'
-    start = f'import importlib.util\n\nif importlib.util.find_spec("sciml") is None:\n    {install}'
-    made = [("code", start)]
+        reason = "Run `pip install -e '.[plot]'` in a clone of the repository of sciml."
+        first = f'''if importlib.util.find_spec("sciml") is None:
+    raise ModuleNotFoundError("{reason}")
+'''
+    if needed:
+        first += f"""needed = {needed}
+missing = [needed[name] for name in needed if importlib.util.find_spec(name) is None]
+if missing:
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *missing], check=True)
+"""
+    first = f"import importlib.util\nimport subprocess\nimport sys\n\n{first}"
+    shared = [(script.parent / "timing.py").read_text()] if TIMING.search(text) else []
+    return [first, *shared]
+
+
+def notebook(script: pathlib.Path, repository: str = "") -> str:
+    """The script as a notebook, which begins with cells that install what is missing, and has no links to files."""
+    made = [("code", source) for source in first_cells(script, repository)]
     for title, source, _ in cells(script):
         if title == "[markdown]":
             text = "\n".join(re.sub("^# ?", "", line) for line in source.splitlines())
             text = re.sub(r"!\[[^\]]*\]\([^)]*\)\n?", "", text)
             made.append(("markdown", re.sub(r"(?<!!)\[([^\]]*)\]\((?!http)[^)]*\)", r"\1", text)))
         elif source:
-            made.append(("code", source))
+            made.append(("code", TIMING.sub("", source)))
     whole = []
     for number, (kind, source) in enumerate(made):
         cell = {"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": source}
@@ -161,6 +186,8 @@ def main() -> None:
             done = subprocess.run(
                 command, stdout=subprocess.PIPE, text=True, check=True, env=environment
             )
+            for figure in pathlib.Path(folder).glob("*.png"):
+                shutil.copy(figure, script.parent / "figures")
         script.with_suffix(".md").write_text(page(script, json.loads(done.stdout.splitlines()[-1])))
         print(f"wrote {script.with_suffix('.md').name}", flush=True)
 

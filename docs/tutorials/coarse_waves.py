@@ -9,8 +9,7 @@
 # $$
 #
 # A coarse grid represents nearly all of this energy, but its solution diverges from the true one, because unresolved
-# waves act on resolved ones. A neural network learns this effect as a closure, in the form of additional fluxes. The
-# script is `docs/tutorials/coarse_waves.py`:
+# waves act on resolved ones. A neural network learns this effect as a closure, in the form of additional fluxes.
 #
 # The code prints how long each grid is accurate, and the long-time errors of the energies of its modes.
 #

@@ -40,8 +40,6 @@ from sciml import training
 from sciml.models.neural import UniversalODE
 from sciml.models.sparse import Polynomials
 
-HERE = pathlib.Path(__file__).resolve().parent
-RECORD = HERE / "data" / "hudson_bay_lynx_hare.csv"
 HARE, LYNX = "#0072B2", "#D55E00"  # blue and vermilion, which colour-blind readers tell apart
 PUBLISHED = np.array(
     [0.545, 0.028, 0.803, 0.024]
@@ -50,19 +48,16 @@ NOISE = 0.25  # of the logarithms, about what that fit found
 OPTIONS = dict(dt=0.1)
 
 # %% [markdown]
-# Read the record: years since 1900, and logarithms of the pelts in thousands, hares first.
-
+# The data: years since 1900, and logarithms of the pelts in thousands, hares first.
 
 # %%
-def read_record(path: pathlib.Path = RECORD):
-    with open(path) as file:
-        table = np.genfromtxt(
-            [line for line in file if not line.startswith("#")], delimiter=",", names=True
-        )
-    return (table["year"] - 1900).astype(np.float32), np.log(
-        np.stack([table["hare"], table["lynx"]], 1), dtype=np.float32
-    )
-
+years = np.arange(21, dtype=np.float32)
+hares = """30.0 47.2 70.2 77.4 36.3 20.6 18.1 21.4 22.0 25.4 27.1
+           40.3 57.0 76.6 52.3 19.5 11.2 7.6 14.6 16.2 24.7"""
+lynx = """4.0 6.1 9.8 35.2 59.4 41.7 19.0 13.0 8.3 9.1 7.4
+          8.0 12.3 19.5 45.7 51.1 29.7 15.8 9.7 10.1 8.6"""
+pelts = np.stack([np.array(text.split(), float) for text in (hares, lynx)], axis=1)
+logs = np.log(pelts, dtype=np.float32)
 
 # %% [markdown]
 # The known part of the model: without each other, hares multiply and lynx starve. The state is logarithmic.
@@ -201,20 +196,9 @@ def draw(path, years, logs, us, rates, equation, curve):
 
 
 # %% [markdown]
-# The names of the terms of each output.
-
-
-# %%
-def terms_of(equation):
-    names = equation.library.names(equation.inputs)
-    return [[names[i] for i, k in equation.places if k == j] for j in range(len(equation.outputs))]
-
-
-# %% [markdown]
 # ## Results
 
 # %%
-years, logs = read_record()
 shooting, windows = train(years, logs)
 us, rates = along(shooting, windows)
 
@@ -247,12 +231,8 @@ for threshold in (0.2, 0.6):
 _, found, equation, curve = best
 print("the network says:", *found.model.equations(), sep="\n  ")
 print("the record says:", *equation.equations(), sep="\n  ")
-assert terms_of(equation) == [["1", "lynx"], ["1", "hare"]], "not Lotka and Volterra's"
-value = abs(np.abs(np.asarray(equation.coefficients)) / PUBLISHED - 1).max()
-assert value < 0.05
-print(
-    f"figure of merit: {value:.3f} < 0.05 (of the rates, by which they differ from those published)"
-)
+apart = abs(np.abs(np.asarray(equation.coefficients)) / PUBLISHED - 1).max()
+print(f"the rates differ from the published ones by {apart:.1%} at most")
 draw(OUT / "lynx_hare_equation.png", years, logs, us, rates, equation, curve)
 
 # %% [markdown]

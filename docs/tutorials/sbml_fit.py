@@ -3,8 +3,8 @@
 #
 # STAT5A and STAT5B are phosphorylated, form dimers, and enter the nucleus. The rates of each dimer were estimated from
 # fractions measured over four hours (M. E. Boehm and others, J. Proteome Res. 13:5685, 2014). The model and the data are
-# a PEtab problem of the benchmark collection. This tutorial reads it and fits it from a hundred starts in one batch. The
-# script is `docs/tutorials/sbml_fit.py`, and needs `pip install 'sciml-jax[sbml]'`:
+# a PEtab problem of the benchmark collection. This tutorial reads it and fits it from a hundred starts in one batch. It
+# needs the extra `sbml`, and a clone of the repository, which has the problem's files: `pip install -e '.[plot,sbml]'`.
 #
 # ![A waterfall plot, the data with the best fit, and the parameters of the best starts](figures/sbml_fit.png)
 
@@ -26,7 +26,8 @@ import numpy as np
 
 import sciml
 
-PROBLEM = pathlib.Path(__file__).parent / "data" / "boehm" / "Boehm_JProteomeRes2014.yaml"
+CLONE = pathlib.Path(sciml.__file__).parents[2]
+PROBLEM = CLONE / "docs/tutorials/data/boehm/Boehm_JProteomeRes2014.yaml"
 PUBLISHED = -138.22200  # the log-likelihood at the published parameters
 COLOURS = {"pSTAT5A_rel": "#0072B2", "pSTAT5B_rel": "#D55E00", "rSTAT5A_rel": "#009E73"}
 

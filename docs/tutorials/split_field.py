@@ -1,58 +1,70 @@
-"""A field on eight devices and in two processes: a wave behind a lens.
+# %% [markdown]
+# # A field on eight devices: domain decomposition
+#
+# A circular wave starts on the left of a square and passes a disc in which waves are slower. This tutorial computes it on
+# one device, on eight devices, and in two joined processes. You will learn to
+#
+# - write a step of a field once, for any number of devices ([domain decomposition](../guides/domains.md));
+# - differentiate through the exchange of ghost cells (halo exchange);
+# - print the messages and the memory of a step;
+# - run the same program in several processes, as on a cluster.
+#
+# The devices are parts of the CPU of this machine. This demonstrates the code, the memory, the messages and the
+# correctness, but not the speed.
 
-Run it with `python docs/tutorials/split_field.py`: it takes less than a minute and writes a figure into the folder
-`--out`. The devices are parts of the CPU of this machine. This demonstrates the code, the memory and the messages,
-but not the speed.
-"""
-
-import argparse
-import collections
+# %% [hidden]
 import os
 import pathlib
+
+OUT = pathlib.Path(os.environ.get("OUT", "build/split_field"))
+OUT.mkdir(parents=True, exist_ok=True)
+
+# %% [markdown]
+# ## One function for all devices
+#
+# The processes at the end need the same program, so write it into a file. `wave` returns a function of the initial field
+# and the speed of waves, which takes leapfrog steps. Only one line knows about devices: `domain.pad` adds a ghost cell on
+# every side.
+
+# %%
+import collections
 import socket
 import subprocess
 import sys
+import tempfile
 import zlib
 
 import jax
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
 
 import sciml
+
+jax.config.update("jax_num_cpu_devices", 8)
+
+PROGRAM = """
+import jax
+import jax.numpy as jnp
+import numpy as np
 from sciml import parallel
 from sciml.spatial import Boundaries, Dirichlet, Grid
 
 GRID = Grid((128, 128))
-STEPS = 150
-COURANT = 0.5  # of a wave of speed one: c dt / h
+x, y = (np.asarray(a) for a in GRID.centers)
+PULSE = np.asarray(np.exp(-((x - 0.2) ** 2 + (y - 0.5) ** 2) / 0.04**2), np.float32)
+SPEED = np.asarray(1.0 - 0.4 * ((x - 0.5) ** 2 + (y - 0.5) ** 2 < 0.03), np.float32)
 
 
-def lens() -> np.ndarray:
-    """The speed of the waves: lower within a disc."""
-    x, y = (np.asarray(a) for a in GRID.centers)
-    return np.asarray(1.0 - 0.4 * ((x - 0.5) ** 2 + (y - 0.5) ** 2 < 0.03), np.float32)
-
-
-def pulse() -> np.ndarray:
-    """A ring around a point on the left."""
-    x, y = (np.asarray(a) for a in GRID.centers)
-    r = np.sqrt((x - 0.2) ** 2 + (y - 0.5) ** 2)
-    return np.asarray(np.exp(-((r / 0.04) ** 2)), np.float32)
-
-
-def make_domain(**axes: int) -> parallel.Domain:
-    """Fields on the grid, zero at the walls, over a mesh of these sizes."""
-    count = int(np.prod(list(axes.values())))
-    mesh = parallel.mesh(member=1, devices=jax.devices()[:count], **axes)
+def make_domain(x, y):
+    mesh = parallel.mesh(member=1, x=x, y=y, devices=jax.devices()[: x * y])
     return parallel.Domain(("x", "y"), boundary=Boundaries(GRID, Dirichlet(0.0)), mesh=mesh)
 
 
-def wave(domain: parallel.Domain, steps: int = STEPS):
-    """Leapfrog steps of the wave equation, as a function of the start and of the speed, both fields."""
-
+def wave(domain, steps=150):
     def run(fields):
         start, speed = fields
-        factor = (COURANT * speed) ** 2
+        factor = (0.5 * speed) ** 2  # the Courant number is 0.5 where the speed is 1
 
         def step(_, state):
             before, now = state
@@ -64,135 +76,137 @@ def wave(domain: parallel.Domain, steps: int = STEPS):
         return end, domain.norm(end)
 
     return run
+"""
+folder = pathlib.Path(tempfile.mkdtemp())
+(folder / "waves.py").write_text(PROGRAM)
+sys.path.insert(0, str(folder))
+from waves import GRID, PULSE, SPEED, make_domain, wave
+
+# %% [markdown]
+# Called as a plain function, `pad` adds ghost cells around the whole field, and one device computes everything.
+# `domain.run` calls the same function on every device with its block, and `pad` fetches the ghost cells from the
+# neighbours. `domain.split` and `domain.gather` distribute a field and collect it.
+
+# %%
+domain = make_domain(x=4, y=2)
+whole, norm = jax.jit(wave(domain))((jnp.asarray(PULSE), jnp.asarray(SPEED)))
+split, split_norm = domain.run(wave(domain), domain.split((PULSE, SPEED)))
+print(f"one device: norm {norm:.6f}; eight devices: norm {split_norm:.6f}")
+print(f"each device holds {split.addressable_shards[0].data.shape} of {split.shape}")
+print(f"the fields have the same bits: {np.array_equal(whole, domain.gather(split))}")
+
+# %% [markdown]
+# The norm is a sum over devices, so its last digits can depend on the number of devices. The fields do not.
+#
+# ## The gradient
+#
+# The signal in a circle on the right is one number, and its gradient with respect to the speed is a field. The backward
+# pass reverses the steps and sends the cotangents of ghost cells back to the neighbours.
+
+# %%
+x, y = (np.asarray(a) for a in GRID.centers)
+CIRCLE = np.asarray((x - 0.8) ** 2 + (y - 0.5) ** 2 < 0.01, np.float32)
 
 
-def loudness(domain: parallel.Domain):
-    """The signal in a patch on the right, as a function of the speed."""
-    x, y = (np.asarray(a) for a in GRID.centers)
-    patch = np.asarray(((x - 0.8) ** 2 + (y - 0.5) ** 2 < 0.01), np.float32)
-    start = pulse()
+def signal(speed):
+    def run(fields):
+        start, speed, circle = fields
+        end, _ = wave(domain)((start, speed))
+        return domain.sum((circle * end) ** 2)
 
-    def measured(speed):
-        def run(fields):
-            start, speed, patch = fields
-            end, _ = wave(domain)((start, speed))
-            return domain.sum((patch * end) ** 2)
-
-        return domain.run(run, (start, speed, patch))
-
-    return measured
+    return domain.run(run, (PULSE, speed, CIRCLE))
 
 
-def one_and_eight() -> tuple[np.ndarray, np.ndarray]:
-    """The same function on one device and on eight, with the same bits; and the gradient with respect to the speed."""
-    eight = make_domain(x=4, y=2)
-    fields = pulse(), lens()
-    end, norm = jax.jit(wave(eight))(tuple(map(jnp.asarray, fields)))  # called plainly: one device
-    split, split_norm = eight.run(wave(eight), eight.split(fields))
-    print(f"one device: norm {float(norm):.6f}; eight devices: norm {float(split_norm):.6f}")
-    print(f"the fields have the same bits: {np.array_equal(end, eight.gather(split))}")
-    print(f"each device holds {split.addressable_shards[0].data.shape} of {split.shape}")
-    gradient = eight.gather(jax.jit(jax.grad(loudness(eight)))(eight.split(lens())))
-    return np.asarray(end), gradient
+gradient = domain.gather(jax.jit(jax.grad(signal))(domain.split(SPEED)))
 
+# %% Figure
+figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+titles = "the wave, on 4 x 2 devices", "gradient of the signal"
+for ax, field, title in zip(axes, (whole, gradient), titles):
+    top = np.quantile(np.abs(field), 0.995)
+    options = dict(origin="lower", extent=(0, 1, 0, 1), vmin=-top, vmax=top)
+    ax.imshow(field.T, cmap="RdBu_r", **options)
+    ax.add_patch(plt.Circle((0.5, 0.5), 0.03**0.5, fill=False, color="black", linewidth=0.8))
+    ax.set(xlabel="x", ylabel="y")
+    ax.set_title(title, loc="left", fontsize="medium")
+for line in (0.25, 0.5, 0.75):
+    axes[0].axvline(line, color="gray", linewidth=0.6)
+axes[0].axhline(0.5, color="gray", linewidth=0.6)
+axes[1].add_patch(plt.Circle((0.8, 0.5), 0.1, fill=False, color="black", linestyle=":"))
+figure.savefig(OUT / "split_field.png", dpi=120)
 
-def messages_and_memory() -> None:
-    """The messages of a step, and the memory of a device, for more and more devices."""
-    field = jax.ShapeDtypeStruct(GRID.shape, jnp.float32)
-    for axes in ({"x": 1, "y": 1}, {"x": 2, "y": 1}, {"x": 2, "y": 2}, {"x": 4, "y": 2}):
-        domain = make_domain(**axes)
-        place = jax.sharding.NamedSharding(domain.mesh, jax.sharding.PartitionSpec("x", "y"))
-        placed = jax.ShapeDtypeStruct(field.shape, field.dtype, sharding=place)
+# %% [markdown]
+# ![The wave with the blocks of eight devices; the gradient of the received signal with respect to the speed](figures/split_field.png)
+#
+# Left: the wave in its blocks; waves are slower in the disc. Right: the signal in the dotted circle depends most
+# the dotted circle most. The fastest path to the circle passes there.
+#
+# ## Messages and memory
+#
+# `sciml.inspect.collectives` lists the messages of a compiled function, and `sciml.inspect.memory` its memory per device.
+# Both only need shapes.
 
-        def step(fields, domain=domain):
-            return domain.run(lambda fields: wave(domain, 1)(fields)[0], fields)
+# %%
+field = jax.ShapeDtypeStruct(GRID.shape, jnp.float32)
+for across, along in ((1, 1), (2, 1), (2, 2), (4, 2)):
+    parts = make_domain(x=across, y=along)
+    place = jax.sharding.NamedSharding(parts.mesh, jax.sharding.PartitionSpec("x", "y"))
+    placed = jax.ShapeDtypeStruct(field.shape, field.dtype, sharding=place)
 
-        sent = collections.Counter(
-            c.kind for c in sciml.inspect.collectives(step, (placed, placed))
-        )
-        kib = sciml.inspect.memory(step, (placed, placed)).total / 1024
-        print(
-            f"{np.prod(list(axes.values()))} devices: {kib:6.1f} KiB on each, a step sends {dict(sent)}"
-        )
+    def step(fields, parts=parts):
+        return parts.run(lambda fields: wave(parts, 1)(fields)[0], fields)
 
-
-def as_process(number: int, count: int, address: str) -> None:
-    """The program of each process: it joins the others, and computes its part of the field."""
-    jax.config.update("jax_num_cpu_devices", 4)
-    parallel.initialize(address, count, number)
-    domain = make_domain(x=4, y=2)
-    end, norm = domain.run(wave(domain), domain.split((pulse(), lens())))
-    whole = domain.gather(end)
-    print(
-        f"process {jax.process_index()} of {jax.process_count()}: {len(jax.local_devices())} of {jax.device_count()} "
-        f"devices, norm {float(norm):.6f}, checksum {zlib.crc32(whole.tobytes()):08x}"
+    kinds = collections.Counter(
+        sent.kind for sent in sciml.inspect.collectives(step, (placed, placed))
     )
+    kib = sciml.inspect.memory(step, (placed, placed)).total / 1024
+    print(f"{across * along} devices: {kib:6.1f} KiB on each, a step sends {dict(kinds)}")
 
+# %% [markdown]
+# If both dimensions are split, a step sends four messages, one to each neighbour, each as long as the side of a block.
+# The memory per device decreases with the number of devices, so a field that does not fit on one device fits on several.
+#
+# ## Two processes
+#
+# On a cluster every machine runs a process. Two lines differ from the program above: `parallel.initialize` joins the
+# processes, and each one prints its part. Here it gets an address and numbers; on a cluster the call is
+# `parallel.initialize()`, because environment variables identify the processes.
 
-def two_processes(expected: np.ndarray) -> None:
-    """Starts this script twice, as the two processes of a job."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{s.getsockname()[1]}"
-    command = [sys.executable, __file__, "--address", address, "--process"]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-    started = [
-        subprocess.Popen([*command, str(i)], env=environment, stdout=subprocess.PIPE, text=True)
-        for i in range(2)
-    ]
-    for process in started:
-        printed = process.communicate(timeout=120)[0]
-        print(*(line for line in printed.splitlines() if line.startswith("process")))
-    print(
-        f"one process alone:                             checksum {zlib.crc32(expected.tobytes()):08x}"
-    )
+# %%
+JOB = """
+import sys, zlib
+import jax
+from sciml import parallel
 
+jax.config.update("jax_num_cpu_devices", 4)
+parallel.initialize(sys.argv[1], 2, int(sys.argv[2]))
 
-def draw(end: np.ndarray, gradient: np.ndarray, path: pathlib.Path) -> None:
-    """The wave with the blocks of the devices, and the sensitivity to the speed."""
-    import matplotlib
+from waves import PULSE, SPEED, make_domain, wave
 
-    matplotlib.use("Agg")  # figures go to files; no screen is needed
-    import matplotlib.pyplot as plt
+domain = make_domain(x=4, y=2)
+end, norm = domain.run(wave(domain), domain.split((PULSE, SPEED)))
+here, everywhere = len(jax.local_devices()), jax.device_count()
+checksum = zlib.crc32(domain.gather(end).tobytes())
+print(f"process {jax.process_index()}: {here} of {everywhere} devices, checksum {checksum:08x}")
+"""
+(folder / "job.py").write_text(JOB)
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    address = f"127.0.0.1:{free.getsockname()[1]}"
+command = [sys.executable, folder / "job.py", address]
+options = dict(env=os.environ | {"JAX_PLATFORMS": "cpu"}, stdout=subprocess.PIPE, text=True)
+processes = [subprocess.Popen([*command, str(number)], **options) for number in range(2)]
+for process in processes:
+    printed, _ = process.communicate(timeout=120)
+    print(*(line for line in printed.splitlines() if line.startswith("process")))
+print(f"one process alone:            checksum {zlib.crc32(np.asarray(whole).tobytes()):08x}")
 
-    figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
-    titles = "the wave, on 4 x 2 devices", "gradient of what arrives, by the speed"
-    for at, field, title in zip(axes, (end, gradient), titles):
-        top = np.quantile(np.abs(field), 0.995)
-        at.imshow(field.T, origin="lower", extent=(0, 1, 0, 1), cmap="RdBu_r", vmin=-top, vmax=top)
-        at.add_patch(
-            plt.Circle((0.5, 0.5), np.sqrt(0.03), fill=False, color="black", linewidth=0.8)
-        )
-        at.set_title(title, loc="left", fontsize="medium")
-        at.set_xlabel("x")
-        at.set_ylabel("y")
-    for x in (0.25, 0.5, 0.75):
-        axes[0].axvline(x, color="gray", linewidth=0.6)
-    axes[0].axhline(0.5, color="gray", linewidth=0.6)
-    axes[1].add_patch(
-        plt.Circle((0.8, 0.5), 0.1, fill=False, color="black", linestyle=":", linewidth=0.8)
-    )
-    figure.savefig(path, dpi=120)
-    print(f"wrote {path}")
-
-
-def main() -> None:
-    """Runs all parts, or one process of the last."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/split_field"))
-    parser.add_argument("--process", type=int, help="run as one of the two processes")
-    parser.add_argument("--address", help="where process 0 listens")
-    given = parser.parse_args()
-    if given.process is not None:
-        as_process(given.process, 2, given.address)
-        return
-    jax.config.update("jax_num_cpu_devices", 8)
-    given.out.mkdir(parents=True, exist_ok=True)
-    end, gradient = one_and_eight()
-    messages_and_memory()
-    two_processes(end)
-    draw(end, gradient, given.out / "split_field.png")
-
-
-if __name__ == "__main__":
-    main()
+# %% [markdown]
+# The two processes have four devices each, and their field has the same bits as the field of one device.
+#
+# ## Next steps
+#
+# - Boundary conditions, error control, transforms, members that span devices: [domain
+#   decomposition](../guides/domains.md).
+# - Members that fit on one device: [ensembles](../guides/ensembles.md).
+# - The lesson [several processes](../learn/processes.md) shows input and output.
