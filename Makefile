@@ -121,7 +121,7 @@ tables: $(VENV)/.installed-test ## compute the tables of adjoints, of sharding a
 suites: $(VENV)/.installed-test ## run other projects' test suites: SUITES="--petab FOLDER --scipy FOLDER --most 8"
 	$(COMPILE_SOON) $(PY) -m tests.suites $(SUITES)
 
-lessons: $(VENV)/.installed-test ## run the scripts of docs/learn and docs/scale and make their pages; LESSONS="loops keys" takes some
+lessons: $(VENV)/.installed-test ## run the scripts of lessons, chapters and tutorials and make their pages; LESSONS="loops keys" takes some
 	$(PY) docs/learn/pages.py $(LESSONS)
 
 printed: $(VENV)/.installed-test ## run the blocks of docs/ and record what they print; PRINTED="solve or events" takes some

@@ -40,6 +40,16 @@ def test_pictures_are_drawn(tmp_path):
     assert len(kept) == 2 and all(abs(float(a) / float(b) - 1) < 0.01 for a, b in kept)
 
 
+def test_diagrams_are_drawn(tmp_path):
+    """The one of the roofline has the numbers that the chapter shows."""
+    names = ("shardings", "halo", "roofline")
+    command = [sys.executable, str(ROOT / "docs/figures/diagrams.py"), "--out", str(tmp_path), *names]
+    subprocess.run(command, capture_output=True, timeout=600, check=True)
+    for name in names:
+        made, kept = ((folder / f"{name}.svg").read_text() for folder in (tmp_path, ROOT / "docs/figures"))
+        assert re.findall(r">([^<>]+)</text>", made) == re.findall(r">([^<>]+)</text>", kept) != []
+
+
 def test_pictures_of_noise_are_drawn(tmp_path):
     printed = drawn(tmp_path, "noise", ("noise_paths", "noise_neuron", "noise_reactions"))
     assert "spikes grow with the noise: True" in printed

@@ -28,7 +28,12 @@ print({shard.data.shape for shard in split.addressable_shards}, "on each of", le
 
 # %% [markdown]
 # The `PartitionSpec` gives a mesh axis for each dimension of the array. `None` leaves a dimension whole, and the
-# array is copied along unnamed mesh axes. This prints the device of each block:
+# array is copied along unnamed mesh axes:
+#
+# ![The blocks of an array on a mesh of 4 x 2 devices, for four partition specs](../figures/shardings.svg)
+#
+# Each frame is a block of the array. Devices within one frame have copies of the whole block. This prints the device of
+# each block:
 
 
 # %%

@@ -24,9 +24,7 @@ SHARED = ("pages.py", "timing.py")  # no pages are made of these
 SCRIPTS = sorted(
     path for folder in FOLDERS for path in folder.glob("*.py") if path.name not in SHARED
 )
-TUTORIALS = sorted(
-    path for path in (ROOT / "docs" / "tutorials").glob("*.py") if "\n# %%\n" in path.read_text()
-)
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
 FOLDED = {"Answer": "Answer", "Figure": "The code of the figure"}
 NEEDS = {  # what a script needs beside sciml, and whether it is there
     "ffi": ("a C++ compiler", shutil.which("c++") is not None),

@@ -73,6 +73,11 @@ print(
 print(f"ring and one device differ by {error:.1e}")
 
 # %% [markdown]
+# In two dimensions a block gets ghost cells from the neighbours on all sides
+# ([domain decomposition](../guides/domains.md) does this for you):
+#
+# ![A field on 4 x 2 devices; a block with the ghost cells that come from its neighbours](../figures/halo.svg)
+#
 # ## psum: global sums
 #
 # This computes the total heat of the ring. The result is the same on all devices, so its `out_specs` is empty, and

@@ -84,6 +84,8 @@ for terms in (1, 4, 16):
 # %% [markdown]
 # One and four terms take about the same time, because memory limits both. With sixteen terms, computing limits.
 #
+# ![The rates of the three programs and the roof of this machine, over operations for a byte](../figures/roofline.svg)
+#
 # A fourth cost is easy to overlook: allocating memory. On a CPU, the operating system provides a large piece of
 # memory page by page, which takes longer than writing to it:
 

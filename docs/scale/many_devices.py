@@ -189,7 +189,9 @@ print(f"by shard_map: {duration(seconds(*ways['shard_map']))}")
 # ## Fields: surface and volume
 #
 # A field of $n^2$ cells on $D$ devices: each computes $n^2 / D$ cells and receives the edges of its neighbours.
-# Strips have two edges of $n$ cells; blocks of a mesh $p \times q$ have two of $n/p$ and two of $n/q$ cells:
+# Strips have two edges of $n$ cells; blocks of a mesh $p \times q$ have two of $n/p$ and two of $n/q$ cells.
+#
+# ![A field on 4 x 2 devices; a block with the ghost cells that come from its neighbours](../figures/halo.svg)
 
 # %%
 N = 512
