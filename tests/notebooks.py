@@ -28,6 +28,9 @@ def pages():
     return module
 
 
+OFFLINE = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}  # the first cell must find everything there, and installs nothing
+
+
 def as_notebook(made, script: pathlib.Path, folder: pathlib.Path) -> list[str]:
     """The command that runs the notebook of a script, which is written into a folder."""
     notebook = folder / f"{script.stem}.ipynb"

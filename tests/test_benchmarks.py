@@ -29,7 +29,7 @@ def test_every_section_of_the_page_says_on_which_machine():
     assert all(question(name) and f"\n| `{name}` | " in readme for name in BENCHMARKS)
     page = PAGE.read_text()
     head, *sections = page.split("\n## `")
-    assert f"{head}\n" == HEAD + _summary.summary(page)
+    assert head == HEAD + _summary.summary(page)
     names = [section.split("`")[0] for section in sections]
     assert names == [name for name in BENCHMARKS if name in names]
     assert all(f"{question(name)}\n\n- processor: " in text for name, text in zip(names, sections))

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.scale import PREDICTED
 from tests.conftest import ROOT
-from tests.notebooks import as_notebook, pages
+from tests.notebooks import OFFLINE, as_notebook, pages
 
 LEARN, SCALE = ROOT / "docs" / "learn", ROOT / "docs" / "scale"
 
@@ -29,7 +29,7 @@ def test_lesson_runs(script, tmp_path):
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     as_users = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "0", "XLA_FLAGS": "", "PYTHONPATH": path}
     options = dict(cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    done = subprocess.run(as_notebook(PAGES, script, tmp_path), env={**os.environ, **as_users}, **options)
+    done = subprocess.run(as_notebook(PAGES, script, tmp_path), env={**os.environ, **as_users, **OFFLINE}, **options)
     assert done.returncode == 0, done.stderr
     last = done.stdout.strip().splitlines()[-1]
     found = re.fullmatch(r"figure of merit: (\S+) ([<>]) (\S+) \(.+\)", last)

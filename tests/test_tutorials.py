@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.notebooks import as_notebook, pages
+from tests.notebooks import OFFLINE, as_notebook, pages
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -17,7 +17,7 @@ def run(name: str, folder: pathlib.Path, picture: str | None = None, **options: 
     path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     # the tests are compiled in little time, and run slowly
     as_users = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "0", "XLA_FLAGS": "", "PYTHONPATH": path}
-    environment = {**os.environ, **as_users, "OUT": str(folder), "MPLBACKEND": "Agg", **options}
+    environment = {**os.environ, **as_users, "OUT": str(folder), "MPLBACKEND": "Agg", **OFFLINE, **options}
     command = as_notebook(pages(), ROOT / "docs" / "tutorials" / f"{name}.py", folder)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr

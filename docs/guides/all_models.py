@@ -16,6 +16,9 @@ from sciml.spatial import Dirichlet, Grid, Neumann, Outflow, Periodic, gaussian_
 
 matplotlib.use("Agg")  # pictures go to files; no screen is needed
 import matplotlib.pyplot as plt
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+plt.rcParams["font.size"] = 12  # pages show figures at about two thirds of their width
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "0.5", "black")
 
@@ -36,7 +39,7 @@ def over_time(ax, model, y0, t1, labels="", log=False, scales=(1.0,) * 8, **opti
         ax.plot(ts, scale * y, color=colour, linewidth=1)
         top = int(np.argmax(y))
         side = "left" if top < len(ts) // 2 else "right"
-        ax.text(ts[top], 1.02 * scale * y[top], label, color=colour, fontsize=7, ha=side, va="bottom")
+        ax.text(ts[top], 1.02 * scale * y[top], label, color=colour, fontsize="small", ha=side, va="bottom")
     ax.set(xscale="log" if log else "linear", xlim=(ts[0], ts[-1]), xlabel="time")
     finish(ax, model)
 
@@ -51,16 +54,25 @@ def orbit(ax, model, y0, t1, *, title=None, **options):
     return ys
 
 
+def few(ax):
+    """Few numbers along the axes, which are small."""
+    for axis in (ax.xaxis, ax.yaxis):
+        if axis.get_scale() == "linear":
+            axis.set_major_locator(MaxNLocator(4))
+        else:
+            axis.set_major_locator(LogLocator(numticks=4))
+            axis.set_minor_locator(NullLocator())
+
+
 def finish(ax, model, title=None):
-    ax.set_title(title or type(model).__name__, loc="left", fontsize="small")
-    ax.tick_params(labelsize=6)
-    ax.xaxis.label.set_fontsize(7)
+    few(ax)
+    ax.set_title(title or type(model).__name__, loc="left", fontsize="medium")
     ax.spines[["top", "right"]].set_visible(False)
 
 
 def models_ordinary():
     """Ordinary differential equations: components over time, or one against another."""
-    figure, axes = panels(3, 5, (12.5, 7.2))
+    figure, axes = panels(4, 4, (11.0, 10.5))
     over_time(next(axes), models.Linear([[-1.0, 4.0], [-4.0, -1.0]]), [1, 0], 2.0)
     over_time(next(axes), models.HarmonicOscillator(zeta=0.1), [1, 0], 20.0)
     over_time(next(axes), models.Pendulum(), [3.0, 0], 10.0)
@@ -98,6 +110,7 @@ def models_ordinary():
         ax.plot(ts, y, color=colour, linewidth=1)
     ax.set(yscale="log", xlim=(0, 360), xlabel="time")
     finish(ax, models.Oregonator())
+    next(axes).axis("off")
     return figure
 
 
@@ -112,16 +125,16 @@ def image(ax, values, extent, title, cmap="cividis", **options):
         interpolation="none",
         **options,
     )
-    ax.set_title(title, loc="left", fontsize="small")
-    ax.tick_params(labelsize=6)
+    ax.set_title(title, loc="left", fontsize="medium")
+    few(ax)
     return drawn
 
 
 def models_lines():
     """Fields of one dimension, to the right, over time, upwards."""
-    figure, axes = panels(3, 4, (11.0, 7.2))
-    figure.supxlabel("x", fontsize="small")
-    figure.supylabel("time", fontsize="small")
+    figure, axes = panels(4, 3, (10.0, 10.5))
+    figure.supxlabel("x")
+    figure.supylabel("time")
 
     def draw(model, u0, ends, t1, part=lambda ys: ys, **options):
         ts = jnp.linspace(0.0, t1, 161)
@@ -167,7 +180,7 @@ def models_lines():
 
 def models_planes():
     """Fields of two dimensions."""
-    figure, axes = panels(2, 3, (10.0, 6.6))
+    figure, axes = panels(2, 3, (11.0, 7.0))
     key = jax.random.key(0)
     unit = Grid((96, 96))
     noise = 0.1 * jax.random.normal(key, unit.shape)
@@ -185,7 +198,7 @@ def models_planes():
     dt = 1.5 / float(sound.spectral_radius(0.0, sound.rest(), None))
     sol = sciml.solve(sound, sound.rest(), t0=0.0, t1=0.5, dt=dt, solver=diffrax.Bosh3())
     now = np.asarray(sound.pressure(sol.ys)[-1]).T
-    image(next(axes), now, (0, 1200, 0, 1200), "Acoustic, with PointSources of a Ricker", vmax=0.3 * now.max())
+    image(next(axes), now, (0, 1200, 0, 1200), "Acoustic: a fast disc", vmax=0.3 * now.max())
     waves = models.GinzburgLandau(shape=(96, 96), length=75.0)
     parts = 0.1 * jax.random.normal(key, (2, 96, 96))
     sol = sciml.solve(waves, parts[0] + 1j * parts[1], t0=0.0, t1=80.0, dt=0.1, solver=ETDRK(order=4))
@@ -197,7 +210,7 @@ def models_planes():
     flow = models.Vorticity(square, viscosity=5e-3, forcing=models.kolmogorov_forcing(square, waves=4))
     start = gaussian_random_field(square, lambda k: (k / 6) ** 6 / (1 + (k / 6) ** 18), key=key)
     sol = sciml.solve(flow, start / jnp.sqrt(2 * flow.energy(start)), t0=0.0, t1=8.0, dt=0.0125)
-    image(next(axes), sol.ys[-1].T, (0, 6.28, 0, 6.28), "Vorticity, with kolmogorov_forcing")
+    image(next(axes), sol.ys[-1].T, (0, 6.28, 0, 6.28), "Vorticity, forced")
     return figure
 
 

@@ -26,6 +26,8 @@ from sciml.spatial import (
 matplotlib.use("Agg")  # pictures go to files; no screen is needed
 import matplotlib.pyplot as plt
 
+plt.rcParams["font.size"] = 13  # pages show figures at about two thirds of their width
+
 
 def grids():
     """The cells of three grids."""

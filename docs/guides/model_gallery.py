@@ -15,6 +15,8 @@ from sciml import models, verify
 matplotlib.use("Agg")  # pictures go to files; no screen is needed
 import matplotlib.pyplot as plt
 
+plt.rcParams["font.size"] = 12  # pages show figures at about two thirds of their width
+
 KEY = jax.random.key(0)
 BLUE, VERMILION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "0.6"
 
@@ -41,7 +43,7 @@ def bouncing_ball():
         some, verify.reference("bouncing_ball", ball, start, some)[:, 0], "k.", markersize=3, label="in closed form"
     )
     left.set(xlabel="time [s]", xlim=(0, 3))
-    left.legend(frameon=False, ncols=3, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, 1.13))
+    left.legend(frameon=False, ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.13))
     sciml.plot.phase(sol, ax=right, labels=["height [m]", "velocity [m/s]"])
     return figure
 
@@ -57,10 +59,10 @@ def integrate_and_fire():
         for line in ax.lines[-2:] if sol.events.count else ax.lines[-1:]:
             line.set_color(colour)
     left.axhline(-50.0, color="black", linewidth=0.8, linestyle=":")
-    left.text(79.5, -49.8, "threshold", ha="right", va="bottom", fontsize=8)
+    left.text(79.5, -49.8, "threshold", ha="right", va="bottom", fontsize="small")
     left.set(xlabel="time [ms]", ylabel="voltage [mV]", xlim=(0, 80), ylim=(-66, -47))
     handles = [line for line in left.lines if line.get_label().endswith("nA")]
-    left.legend(handles=handles, frameon=False, ncols=3, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, 1.13))
+    left.legend(handles=handles, frameon=False, ncols=3, loc="upper center", bbox_to_anchor=(0.5, 1.13))
 
     def count(current):
         neuron = models.IntegrateAndFire(current=current)
@@ -74,7 +76,7 @@ def integrate_and_fire():
     right.plot(fine, exact, color="black", linewidth=1, label="in closed form")
     right.plot(currents, rates, "o", color=BLUE, markersize=4, label="spikes in a second")
     right.set(xlabel="current [nA]", ylabel="rate [1/s]", xlim=(1, 4), ylim=(0, None))
-    right.legend(frameon=False, fontsize=8)
+    right.legend(frameon=False)
     print(f"spikes in a second at 4 nA: {rates[-1]}, exact {exact[-1]:.1f}")
     return figure
 
@@ -92,7 +94,7 @@ def two_compartment():
         sol = sciml.solve(drug, jnp.zeros(4), t0=0.0, t1=60.0, events=drug.oral(days, amounts), saveat=ts)
         left.plot(ts, drug.concentration(sol.ys), color=colour, linewidth=1.2, label=label)
     left.set(xlabel="time [days]", ylabel="in the blood [mg/l]", xlim=(0, 60), ylim=(0, 42))
-    left.legend(*map(reversed, left.get_legend_handles_labels()), frameon=False, fontsize=8, loc="upper right")
+    left.legend(*map(reversed, left.get_legend_handles_labels()), frameon=False, loc="upper right")
     quick = models.TwoCompartment(clearance=5.0, volume=20.0, exchange=8.0, peripheral_volume=40.0, absorption=1.2)
     hours, dose = jnp.linspace(0.0, 12.0, 481), jnp.array([100.0])
     ways = {
@@ -106,7 +108,7 @@ def two_compartment():
     exact = jax.vmap(verify.problem("two_compartment", 0.0, 100.0, 0.0, model=quick).solution)(hours)
     right.plot(hours, quick.concentration(exact), "--", color="black", linewidth=0.8, label="in closed form")
     right.set(xlabel="time [h]", ylabel="in the blood [mg/l]", xlim=(0, 12), ylim=(0, 5.2))
-    right.legend(frameon=False, fontsize=8)
+    right.legend(frameon=False)
     print(f"after a month of tablets {float(drug.concentration(sol.ys).max()):.1f} mg/l")
     return figure
 
@@ -147,7 +149,7 @@ def diffusions():
         ax.plot(ts, mean - np.sqrt(variance), color=VERMILION, linestyle=":")
         ax.set(xlabel=f"time [{unit}]", ylabel=name, xlim=(0, t1))
         print(f"{name}: deviation {ys[:, -1].std():.4g}, exact {np.sqrt(variance[-1]):.4g}")
-    axes[0].legend(frameon=False, fontsize=8, loc="upper left")
+    axes[0].legend(frameon=False, loc="upper left")
     return figure
 
 
@@ -173,7 +175,7 @@ def counts():
     axes[0, 1].hist(ends, np.arange(32) - 0.5, density=True, orientation="horizontal", color="0.8", label="1000 paths")
     axes[0, 1].plot(law, n, "k.-", linewidth=1, label="Poisson")
     axes[0, 1].set(xlabel="probability", ylim=(-0.5, 25), xlim=(0, None), xticks=[0, 0.05, 0.1])
-    axes[0, 1].legend(frameon=False, fontsize=8)
+    axes[0, 1].legend(frameon=False)
     axes[0, 0].set_title("made one by one, and decaying", fontsize="medium")
     axes[0, 1].set_title("at the end", fontsize="medium")
     print(f"births and deaths: mean {ends.mean():.1f}, exact {float(n @ law):.1f}")

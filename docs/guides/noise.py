@@ -13,6 +13,8 @@ import sciml
 matplotlib.use("Agg")  # pictures go to files; no screen is needed
 import matplotlib.pyplot as plt
 
+plt.rcParams["font.size"] = 12  # pages show figures at about two thirds of their width
+
 KEY = jax.random.key(0)
 BLUE, VERMILION = "#0072B2", "#D55E00"
 
@@ -107,7 +109,7 @@ def noise_reactions():
     for (title, ys), colour in zip(ends.items(), (BLUE, VERMILION)):
         axes[2].hist(ys[:, -1], bins, density=True, histtype="step", color=colour, linewidth=1.5, label=title)
     axes[2].set(title="at the end", xlabel="count", ylabel="share", ylim=(0, 0.2))
-    axes[2].legend(frameon=False, fontsize=8)
+    axes[2].legend(frameon=False)
     print("means", *(f"{ys[:, -1].mean():.2f}" for ys in ends.values()))
     return figure
 
@@ -144,7 +146,7 @@ def noise_fields():
     axes[2].plot(apart, exact, color=VERMILION, label="exact")
     axes[2].plot(apart, measured, color=BLUE, linestyle="none", marker=".", label="4000 members")
     axes[2].set(title="covariance of a heated rod", xlabel="distance", xlim=(0, 0.5))
-    axes[2].legend(frameon=False, fontsize=8)
+    axes[2].legend(frameon=False)
     return figure
 
 

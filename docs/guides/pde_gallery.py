@@ -30,6 +30,8 @@ from sciml.spatial import Dirichlet, Grid, Neumann, NoSlip, OrthogonalGrid, Peri
 matplotlib.use("Agg")  # pictures go to files; no screen is needed
 import matplotlib.pyplot as plt
 
+plt.rcParams["font.size"] = 12  # pages show figures at about two thirds of their width
+
 KEY = jax.random.key(0)
 
 
@@ -191,7 +193,7 @@ def schnakenberg():
     axes[0].axhline(0.0, color="0.6", linewidth=0.8)
     axes[0].set_title("growth of small waves", loc="left", fontsize="medium")
     axes[0].set(xlabel="k", ylim=(-0.4, 0.6))
-    axes[0].legend(frameon=False, fontsize="small")
+    axes[0].legend(frameon=False)
     square = Grid((64, 64), 0.0, 60.0)
     disc = OrthogonalGrid([np.linspace(0.0, 30.0, 33), np.linspace(0.0, 2 * np.pi, 97)], Polar())
     for ax, grid, title in zip(axes[1:], (square, disc), ("u on a square", "u on a disc")):
@@ -215,7 +217,7 @@ def keller_segel():
         axes[0].plot(k, rates, color=colour, label=f"u = {density:g}")
     axes[0].set_title("growth of small waves", loc="left", fontsize="medium")
     axes[0].set(xlabel="k", ylim=(-1.0, 1.0))
-    axes[0].legend(frameon=False, fontsize="small")
+    axes[0].legend(frameon=False)
     cells = 2.0 + 0.1 * jax.random.normal(KEY, (64,))
     sol = sciml.solve(
         model, jnp.stack([cells, cells]), t0=0.0, t1=80.0, dt=0.04, saveat=np.linspace(0.0, 80.0, 161)
@@ -255,7 +257,7 @@ def fokker_planck():
     axes[0].plot(x, model.stationary(), color="black", linestyle=":", label="the law")
     axes[0].set_title("a density in two wells", loc="left", fontsize="medium")
     axes[0].set(xlabel="x", ylim=(0, 1.6))
-    axes[0].legend(frameon=False, fontsize="small")
+    axes[0].legend(frameon=False)
     plane = Grid((72, 72), -2.0, 2.0)
     x, y = plane.centers
     hills = (jnp.square(x) - 1) ** 2 + (jnp.square(y) - 1) ** 2 / 2 + 0.4 * x * y
