@@ -9,7 +9,7 @@ import scipy.optimize
 
 import sciml
 from sciml import SolveError, Status, fit
-from sciml.training import AbstractTransform, Fit
+from sciml.training import AbstractTransform, Fit, _problem
 
 
 class Line(eqx.Module):
@@ -570,6 +570,17 @@ def test_a_second_fit_compiles_nothing_new(solver):
     quiet(decay(2.0, 1.0), residuals, decay_data(), solver=solver)
     # Only the checks of the new problem look at the function again.
     assert len(traced) - first <= 3
+
+
+def test_a_fit_compiles_no_program_of_the_residuals_alone(monkeypatch):
+    """The program of a step also gives the loss at the start and at the end."""
+
+    def refuse(*args):
+        raise AssertionError("a program of the residuals was compiled")
+
+    monkeypatch.setattr(_problem, "evaluate", refuse)
+    for solver in (None, optax.adam(1e-2)):
+        quiet(decay(), difference, decay_data(), solver=solver)
 
 
 def test_a_fit_says_which_solve_failed():

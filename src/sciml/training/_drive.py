@@ -13,7 +13,7 @@ from .._progress import ProgressOption, reporting
 from .._same_code import filter_jit
 from .._status import Status
 from ._optimisers import AbstractOptimiser
-from ._problem import LeastSquaresProblem, evaluate
+from ._problem import LeastSquaresProblem, check_start
 
 # Most steps per segment; a segment is cut short so that the host can report twice a second.
 _SEGMENT = 256
@@ -162,8 +162,13 @@ def drive(
 
     On a bound a parameter hardly depends on its free variable, so an optimiser ends there whatever the loss off the
     bound. One that begins there has units of steps that are too small elsewhere.
+
+    Raises:
+        ValueError: If the loss is not finite at any start.
     """
     outcome = _drive(problem, optimiser, zs, max_steps, rtol, progress)
+    if not np.isfinite(outcome.history[:, 0]).any():  # the first step has computed the loss at each start
+        check_start(problem, zs)
     begun = zs[outcome.best]
     for _ in range(_AGAIN):
         best = outcome.best
@@ -214,17 +219,17 @@ def _drive(
             # The first segment also compiles, so its time is not representative.
             faster = _SECONDS / max(seconds / count, 1e-9)
             count = 2 if len(pieces) == 1 else int(np.clip(faster, 1, min(4 * count, _SEGMENT)))
-    return _finish(problem, run, np.concatenate(pieces, axis=1))
+    # the loss at the last points, by the program that is compiled already
+    _, last = _segment(problem, optimiser, rtol, run._replace(done=jnp.zeros_like(run.done)), jnp.int32(1))
+    return _finish(run, np.atleast_2d(np.asarray(last))[:, 0], np.concatenate(pieces, axis=1))
 
 
-def _finish(problem: LeastSquaresProblem, run: FitState, history: np.ndarray) -> FitOutcome:
-    """Chooses between the last point, whose loss no step has computed yet, and the best point before it."""
+def _finish(run: FitState, last: np.ndarray, history: np.ndarray) -> FitOutcome:
+    """Chooses between the last point, with its loss, and the best point before it."""
     best_loss, steps, done, codes = (
         np.atleast_1d(np.asarray(x)) for x in (run.best_loss, run.steps, run.done, run.code)
     )
     best_z, z = (np.atleast_2d(np.asarray(x)) for x in (run.best_z, run.z))
-    with np.errstate(over="ignore", invalid="ignore"):
-        last = 0.5 * np.sum(np.asarray(evaluate(problem, jnp.asarray(z)), np.float64) ** 2, axis=1)
     keep = last <= best_loss  # False where `last` is NaN
     history = np.concatenate([history, np.full((len(steps), 1), np.nan, history.dtype)], axis=1)
     with np.errstate(over="ignore"):

@@ -18,8 +18,8 @@ from .._warn import warn
 from ._directions import in_words
 from ._drive import drive
 from ._gradients_reach import HorizonOption, check_horizon, reach, status_within, warned_at_start
-from ._optimisers import AbstractOptimiser, as_optimiser
-from ._problem import LeastSquaresProblem, check_start, failed_solve, jacobian, pose, residual_at
+from ._optimisers import AbstractOptimiser, as_optimiser, takes_jacobians
+from ._problem import LeastSquaresProblem, failed_solve, jacobian, pose, residual_at
 from ._result import Fit
 from ._selection import ParameterSelection, select
 
@@ -125,6 +125,8 @@ def compared_with_loss(
         return found
     factor, rough = found.factor.copy(), found.rough.copy()
     widths = np.max(np.abs(factor) / scale[:, None], axis=0)
+    if not (widths > _WIDE).any():  # nothing to compare, and no program of the residuals alone to compile
+        return found
     promised = 0.5 * found.sigma**2
     start = np.asarray(residual(z), np.float64)
 
@@ -303,14 +305,13 @@ def fit(
     _check_arguments(model, data, max_steps, starts, spread, key, sigma)
     data = jtu.tree_map(_as_array, data)
     model, selection = select(jtu.tree_map(_as_array, model), where, positive, bounds, transforms)
-    problem, narrowest = pose(model, data, selection, residuals)
+    problem, narrowest = pose(model, data, selection, residuals, takes_jacobians(solver))
     default = 1e-8 if jnp.finfo(narrowest).bits >= 64 else 1e-4
     rtol = _check_tolerance("rtol", default if rtol is None else _float(rtol))
     atol = _check_tolerance("atol", default if atol is None else _float(atol))
     sigma = None if sigma is None else _float(sigma)
     optimiser = as_optimiser(solver, rtol, atol)
     zs = _initial_points(selection, selection.flatten(model), starts, _float(spread), key if starts > 1 else None)
-    check_start(problem, zs)
     warned_at_start(horizon, model, "fit")
     outcome = drive(problem, optimiser, zs, max_steps=max_steps, rtol=rtol, progress=progress)
     losses = outcome.losses

@@ -126,7 +126,7 @@ class OptimistixOptimiser(AbstractOptimiser):
     @property
     def gives_jacobian(self) -> bool:
         """Least-squares solvers do."""
-        return isinstance(self.solver, optimistix.AbstractLeastSquaresSolver)
+        return takes_jacobians(self.solver)
 
     def _call(self, problem: LeastSquaresProblem, scale: Float[Array, " p"]) -> tuple:
         def squares(w, args):
@@ -164,6 +164,11 @@ class OptimistixOptimiser(AbstractOptimiser):
         code = jnp.where(finite, code, jnp.int32(Status.nonfinite))
         state = (scale, eqx.filter(state, eqx.is_array))
         return StepResult(new_w / scale, state, loss, jac, done & ~failed & finite, code)
+
+
+def takes_jacobians(solver: Any) -> bool:
+    """Returns whether the argument `solver` is a least-squares solver, which needs no gradient of the loss."""
+    return solver is None or isinstance(solver, optimistix.AbstractLeastSquaresSolver)
 
 
 def as_optimiser(solver: Any, rtol: float, atol: float) -> AbstractOptimiser:

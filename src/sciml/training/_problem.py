@@ -26,7 +26,7 @@ class LeastSquaresProblem(eqx.Module):
         selection: The fitted leaves and their transforms.
         residuals: `residuals(model, data)`.
         forward: Whether the residuals support forward-mode differentiation.
-        reverse: Whether reverse-mode differentiation does.
+        reverse: Whether reverse-mode differentiation does; False if that was not asked.
         size: The number of residuals.
     """
 
@@ -113,8 +113,19 @@ def _check_signature(residuals: Callable) -> None:
         return
 
 
-def pose(model: Any, data: Any, selection: ParameterSelection, residuals: Callable) -> tuple[LeastSquaresProblem, Any]:
+def pose(
+    model: Any, data: Any, selection: ParameterSelection, residuals: Callable, by_jacobians: bool
+) -> tuple[LeastSquaresProblem, Any]:
     """Checks what `residuals` returns and by which modes it can be differentiated.
+
+    Reverse mode is tried only if it is used where it works: a trace of a solve's gradient takes a second.
+
+    Args:
+        model: The model.
+        data: The second argument of `residuals`.
+        selection: The fitted leaves.
+        residuals: The residuals.
+        by_jacobians: Whether the optimiser only needs Jacobians, and no gradient of the loss.
 
     Returns:
         The problem, and the narrowest floating dtype among parameters and residuals, which limits the precision of the
@@ -151,16 +162,16 @@ def pose(model: Any, data: Any, selection: ParameterSelection, residuals: Callab
     problem = LeastSquaresProblem(model, data, selection, residuals, size=size)
     # A lone jvp through a rule that has no forward mode is refused only when compiled, a batched one when traced.
     no_forward = _refused(lambda: jax.jacfwd(problem.residual)(z))
-    no_reverse = _refused(lambda: jax.jacrev(problem.residual)(z))
+    without_reverse = by_jacobians and no_forward is None and z.size <= size
+    no_reverse = None if without_reverse else _refused(lambda: jax.jacrev(problem.residual)(z))
     if no_forward is not None and no_reverse is not None:
         reasons = (f"{type(error).__name__}: {error}".splitlines()[0] for error in (no_forward, no_reverse))
         raise ValueError(
             "`residuals` can be differentiated neither in forward nor in reverse mode.\n"
             "  forward: {}\n  reverse: {}".format(*reasons)
         ) from no_reverse
-    problem = LeastSquaresProblem(
-        model, data, selection, residuals, forward=no_forward is None, reverse=no_reverse is None, size=size
-    )
+    reverse = no_reverse is None and not without_reverse
+    problem = LeastSquaresProblem(model, data, selection, residuals, no_forward is None, reverse, size)
     dtypes = [*selection.dtypes, *(s.dtype for s in shapes)]
     return problem, min(dtypes, key=lambda dtype: jnp.finfo(dtype).bits)
 
