@@ -9,7 +9,7 @@ LISTED = ROOT / "docs" / "design.md"
 BEGIN, END = "<!-- folders: written by `python -m tests.architecture_map` -->\n", "<!-- end of folders -->\n"
 
 ROWS = (
-    ("petab",),
+    ("petab", "pharmacology"),
     ("inference", "verify", "plot"),
     ("parallel", "training", "inspect"),
     ("models", "adjoints", "runs"),

@@ -33,7 +33,7 @@ ALLOWED["runs"] = {"base", "kernels", "stores", "spatial", "solvers"}
 for _top in ("parallel", "training", "verify", "inspect", "plot"):
     ALLOWED[_top] = {"base", "kernels", "stores", "spatial", "solvers", "models", "runs"}
 ALLOWED["inference"] = ALLOWED["training"] | {"parallel", "training"}
-ALLOWED["petab"] = ALLOWED["inference"] | {"inference"}
+ALLOWED["petab"] = ALLOWED["pharmacology"] = ALLOWED["inference"] | {"inference"}
 
 # `Solution.plot`, `SweepResult.plot` and others find their pictures when they are called.
 UPWARD = {("solvers", "plot"), ("parallel", "plot"), ("inference", "plot"), ("petab", "plot")}

@@ -23,6 +23,7 @@ The most used functions and classes, and the packages that contain the rest.
 - `training`: fitting, and training of networks.
 - `inference`: posteriors for samplers, identifiability and uncertainty.
 - `petab`: problems of parameter estimation that others wrote.
+- `pharmacology`: compartment models, doses and population data.
 - `verify`: exact solutions and reference problems.
 - `inspect`: what JAX made of a function.
 - `plot`: pictures.
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         models as models,
         parallel as parallel,
         petab as petab,
+        pharmacology as pharmacology,
         plot as plot,
         runs as runs,
         solvers as solvers,
@@ -91,6 +93,7 @@ _PACKAGES = (
     "models",
     "parallel",
     "petab",
+    "pharmacology",
     "plot",
     "runs",
     "solvers",

@@ -5,6 +5,7 @@
 - `Emax`: an effect of a concentration; `EffectCompartment`, `IndirectResponse`: effects with a delay.
 - `Doses`: a dosing table, with infusions, additional doses, steady states, lag times and bioavailability.
 - `solve_doses`: the state of a model under doses.
+- `read_nonmem`: subjects with doses, measurements and covariates, from a table.
 """
 
 from ._compartments import (
@@ -13,5 +14,6 @@ from ._compartments import (
     TargetMediated as TargetMediated,
 )
 from ._doses import Doses as Doses
+from ._nonmem import read_nonmem as read_nonmem
 from ._response import EffectCompartment as EffectCompartment, Emax as Emax, IndirectResponse as IndirectResponse
 from ._solve_doses import solve_doses as solve_doses

@@ -135,7 +135,9 @@ class Compartments(AbstractDrug):
         for one, other in (("q", "v2"), ("q3", "v3"), ("clm", "vm")):
             if (getattr(self, one) is None) != (getattr(self, other) is None):
                 missing = one if getattr(self, one) is None else other
-                raise ValueError(f"`{one}` and `{other}` of `Compartments` belong together, but `{missing}` is missing.")
+                raise ValueError(
+                    f"`{one}` and `{other}` of `Compartments` belong together, but `{missing}` is missing."
+                )
         if self.q3 is not None and self.q is None:
             raise ValueError("`q3` and `v3` of `Compartments` describe a third compartment; pass `q` and `v2` as well.")
         if isinstance(self.transits, bool) or not isinstance(self.transits, int) or self.transits < 0:

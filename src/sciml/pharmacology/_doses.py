@@ -1,6 +1,6 @@
 """`Doses`: a dosing table of one subject, and the updates of amounts and rates of infusion that it makes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -120,22 +120,7 @@ class Doses(eqx.Module):
         if periods is not None and concrete(periods) and np.any(needs & ~(np.asarray(periods) > 0)):
             raise ValueError(f"`ii` of `Doses` must be positive where `addl` or `ss` needs it, but is {ii}.")
         amounts = column("amounts", amounts)
-        durations, by_rate = None, None
-        if duration is not None:
-            durations, by_rate = column("duration", duration), np.zeros(n, bool)
-        if rate is not None:
-            rates = column("rate", rate)
-            xp = jnp if jnp in (_of(rates), _of(amounts)) else np
-            durations, by_rate = xp.where(rates == 0, 0, amounts / xp.where(rates == 0, 1, rates)), rates != 0
-        if durations is not None and concrete(durations):
-            known = np.asarray(durations)
-            if np.any(known < 0):
-                raise ValueError(
-                    f"an infusion of `Doses` must have a duration that is not negative, but one has {known.min()}. "
-                    "Pass zero for a bolus."
-                )
-            if not np.any(known != 0):
-                durations, by_rate = None, None
+        durations, by_rate = _durations(column, amounts, rate, duration)
         rows = np.repeat(np.arange(n), 1 + addl)
         number = np.concatenate([np.arange(1 + k) for k in addl]) if n else np.zeros(0)
         later = 0 if periods is None else np.asarray(number, times.dtype) * periods[rows]
@@ -158,6 +143,49 @@ class Doses(eqx.Module):
             if concrete(durations) and concrete(periods):
                 given = np.asarray(durations)[ss > 0] / np.asarray(periods)[ss > 0]
                 self.overlaps = 1 + int(np.max(np.nan_to_num(given, nan=1.0)))
+
+    @staticmethod
+    def stack(doses: Sequence["Doses"]) -> "Doses":
+        """Returns the doses of several subjects, with a leading axis; shorter tables end with infinite times.
+
+        Example:
+            ```python
+            import jax
+            import jax.numpy as jnp
+            from sciml import pharmacology
+
+            both = pharmacology.Doses.stack([pharmacology.Doses(0.0, 9.0), pharmacology.Doses([0.0, 8.0], 5.0)])
+            drug, ts = pharmacology.Compartments(cl=1.0, v1=10.0), jnp.array([12.0])
+            states = jax.vmap(lambda doses: pharmacology.solve_doses(drug, doses, ts))(both)
+            assert both.times.shape == (2, 2) and states.shape == (2, 1, 1)
+            ```
+        """
+        most = max(x.times.shape[0] for x in doses)
+        most_resets = max(0 if x.resets is None else x.resets[0].shape[0] for x in doses)
+
+        def column(given: Sequence[Array | None], fill: Any, count: int = most) -> Array | None:
+            if all(x is None for x in given):
+                return None
+            dtype = jnp.result_type(*(x.dtype for x in given if x is not None))
+            padded = []
+            for x in given:
+                own = jnp.zeros(0, dtype) if x is None else x.astype(dtype)
+                padded.append(jnp.concatenate([own, jnp.full(count - own.shape[0], fill, dtype)]))
+            return jnp.stack(padded)
+
+        fills = {"times": jnp.inf, "cmt": 1, "periods": 1.0, "by_rate": False}
+        names = ("times", "amounts", "cmt", "durations", "lags", "periods", "by_rate")
+        values: dict[str, Any] = {x: column([getattr(d, x) for d in doses], fills.get(x, 0)) for x in names}
+        values["resets"] = None
+        if most_resets:
+            parts = [(None, None) if d.resets is None else d.resets for d in doses]
+            index, kinds = (column([x[i] for x in parts], 0, most_resets) for i in range(2))
+            values["resets"] = index, kinds
+        values["overlaps"] = max(x.overlaps for x in doses)
+        stacked = object.__new__(Doses)  # the constructor is of one subject
+        for name, value in values.items():
+            object.__setattr__(stacked, name, value)
+        return stacked
 
     def modified(
         self, *, cmt: int | None = None, f: Any = None, lag: Any = None, duration: Any = None, rate: Any = None
@@ -204,7 +232,9 @@ class Doses(eqx.Module):
         if lag is not None:
             lags = (0 if lags is None else lags) + jnp.where(here, jnp.asarray(lag).astype(dtype), 0)
         if duration is not None or rate is not None:
-            modelled = jnp.asarray(duration).astype(dtype) if rate is None else amounts / jnp.asarray(rate).astype(dtype)
+            modelled = (
+                jnp.asarray(duration).astype(dtype) if rate is None else amounts / jnp.asarray(rate).astype(dtype)
+            )
             durations = jnp.where(here & jnp.isnan(self.durations), modelled, durations)
         return eqx.tree_at(
             lambda d: (d.amounts, d.lags, d.durations),
@@ -212,6 +242,29 @@ class Doses(eqx.Module):
             (amounts, lags, durations),
             is_leaf=lambda x: x is None,
         )
+
+
+def _durations(column: Callable, amounts: Any, rate: Any, duration: Any) -> tuple[Any, Any]:
+    """Returns the durations of infusions, and whether they are given by rates; None if there are no infusions."""
+    if rate is None and duration is None:
+        return None, None
+    if rate is None:
+        durations = column("duration", duration)
+        by_rate = np.zeros(durations.shape, bool)
+    else:
+        rates = column("rate", rate)
+        xp = jnp if jnp in (_of(rates), _of(amounts)) else np
+        durations, by_rate = xp.where(rates == 0, 0, amounts / xp.where(rates == 0, 1, rates)), rates != 0
+    if concrete(durations):
+        known = np.asarray(durations)
+        if np.any(known < 0):
+            raise ValueError(
+                f"an infusion of `Doses` must have a duration that is not negative, but one has {known.min()}. "
+                "Pass zero for a bolus."
+            )
+        if not np.any(known != 0):
+            return None, None
+    return durations, by_rate
 
 
 def _array(x: Any) -> Any:
@@ -261,7 +314,7 @@ class Steady(NamedTuple):
     rate: Float[Array, " n"]
 
 
-class Rows(NamedTuple):
+class DoseRows(NamedTuple):
     """Updates in the order of time: amounts and rates of infusion are replaced if `resets`, then added to.
 
     Attributes:
@@ -287,7 +340,7 @@ ENDS, RESETS, STARTS = 1, 2, 3
 """The order at one time: infusions end, amounts are replaced, doses arrive."""
 
 
-def rows_of(doses: Doses, initial: Float[Array, " n"], steady: Callable[[Steady], Float[Array, " n"]]) -> Rows:
+def rows_of(doses: Doses, initial: Float[Array, " n"], steady: Callable[[Steady], Float[Array, " n"]]) -> DoseRows:
     """Returns the updates that doses make.
 
     Args:
@@ -311,14 +364,14 @@ def rows_of(doses: Doses, initial: Float[Array, " n"], steady: Callable[[Steady]
         amounts = jnp.where(flows, 0, amounts)
     bolus, rates = amounts[:, None] * where_to, rate[:, None] * where_to
 
-    def block(times: Array, order: int, **given: Array) -> Rows:
+    def block(times: Array, order: int, **given: Array) -> DoseRows:
         zeros, count = jnp.zeros((times.shape[0], n), dtype), times.shape[0]
-        empty = Rows(times, jnp.full(count, order), jnp.zeros(count, bool), zeros, zeros, zeros, zeros)
+        empty = DoseRows(times, jnp.full(count, order), jnp.zeros(count, bool), zeros, zeros, zeros, zeros)
         return empty._replace(**given)
 
     d = records.shape[0]
     blocks, begun = [block(starts, STARTS, bolus=bolus, change=rates)], [jnp.arange(d)]
-    ends: list[tuple[Rows, Array]] = []
+    ends: list[tuple[DoseRows, Array]] = []
     if doses.durations is not None:
         ends.append((block(starts + lasting, ENDS, change=-rates), jnp.arange(d)))
     if doses.resets is not None:
