@@ -89,6 +89,43 @@ def test_block_runs(document, tmp_path, monkeypatch):
         compare(page, printed)
 
 
+def library_calls(code: ast.AST):
+    """The calls of functions of the library, as they are imported, with the functions."""
+    names = {}
+    for node in ast.walk(code):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            source = getattr(node, "module", None)
+            for alias in node.names:
+                if (source or alias.name).partition(".")[0] == "sciml":
+                    own = importlib.import_module(source or (alias.name if alias.asname else "sciml"))
+                    names[alias.asname or (alias.name if source else "sciml")] = (
+                        getattr(own, alias.name) if source else own
+                    )
+
+    def found(node: ast.AST):
+        if isinstance(node, ast.Attribute):
+            return getattr(found(node.value), node.attr, None)
+        return names.get(node.id) if isinstance(node, ast.Name) else None
+
+    for node in ast.walk(code):
+        if isinstance(node, ast.Call) and callable(function := found(node.func)):
+            yield node, function
+
+
+def test_examples_pass_arguments_that_exist():
+    """Slow examples run in `make test-all` only, where an argument that is gone is found late."""
+    gone = []
+    for document, name in documents():
+        code = ast.parse("\n".join(str(region.parsed) for region in PARSER(document)))
+        for call, function in library_calls(code):
+            with contextlib.suppress(ValueError):  # a class of the standard library
+                known = inspect.signature(function).parameters
+                open_ended = any(p.kind is p.VAR_KEYWORD for p in known.values())
+                wrong = [key.arg for key in call.keywords if key.arg and key.arg not in known]
+                gone += [] if open_ended else [f"{name}: {ast.unparse(call.func)}({x}=)" for x in wrong]
+    assert not gone
+
+
 def keep_picture(page: str, key: str) -> None:
     """Writes the picture that a block drew, if it drew one, and closes it."""
     import matplotlib.pyplot as plt

@@ -8,7 +8,7 @@ from jaxtyping import PyTree
 from ._use import requested
 from .ensemble._select import EnsembleSelection, select_ensemble
 from .stencil._kernel import AbstractStencilKernel
-from .stencil._select import StencilSelection, choose
+from .stencil._select import StencilSelection, choose, choose_for_model
 from .stencil._update import StencilUpdate
 
 
@@ -20,11 +20,12 @@ def select(
     interpret: bool = False,
     steps_per_pass: int | None = None,
 ) -> StencilSelection | EnsembleSelection:
-    """Returns whether a kernel or XLA runs an update or the members of an ensemble, and the reason. It runs nothing.
+    """Returns whether a kernel or XLA runs an update, a model or the members of an ensemble, and the reason.
 
-    A kernel of stencils runs `evolve` with the same arguments. A kernel of ensembles runs a model of one member in
-    `solve` under `vmap`: it keeps each number of a member in a register for the whole integration, so the model must
-    come down to operations on single numbers.
+    It runs nothing. A kernel of stencils runs `evolve` with the same arguments, or the steps of a model that has a
+    method `stencil`: the answer is for steps of one stage, such as `diffrax.Euler()`. A kernel of ensembles runs any
+    other model in `solve` under `vmap`: it keeps each number of a member in a register for the whole integration, so
+    the model must come down to operations on single numbers.
 
     | `impl` | program |
     |---|---|
@@ -39,7 +40,7 @@ def select(
     the kernel does not support, or at the level `INFO` the result of the trial.
 
     Args:
-        what: A `StencilUpdate`, or a function of one member, such as `f(t, y, args)`.
+        what: A `StencilUpdate`, or a model or function of one member, such as `f(t, y, args)`.
         args: The fields and the parameters of the update, or the arguments of the function; or their shapes and dtypes
             (`jax.ShapeDtypeStruct`).
         coefficients: The coefficients of an update by name.
@@ -71,4 +72,7 @@ def select(
         return choose(request, what, state, params, coefficients=coefficients, steps_per_pass=steps_per_pass)
     if coefficients is not None or steps_per_pass is not None:
         raise TypeError("`coefficients` and `steps_per_pass` are options of a `StencilUpdate`, but got a function.")
+    if callable(getattr(what, "stencil", None)):
+        _, y, *_ = args
+        return choose_for_model(request, what, y)
     return select_ensemble(what, *args, request=request)

@@ -351,6 +351,18 @@ def test_select_says_what_runs_and_why(monkeypatch, caplog):
     assert [r.message.split(": ")[0] for r in caplog.records] == ["a stencil runs with XLA, without a kernel"] * 2
 
 
+def test_select_answers_for_the_steps_of_a_model_that_is_a_stencil():
+    grid = Grid((64, 48))
+    model, u = Diffusion(grid, Neumann(0.0)), jnp.ones(grid.shape, jnp.float32)
+    assert select(model, 0.0, u, None) == ("xla", "there is no kernel for 'cpu'", 1, False, None, None, False)
+    chosen = select(model, 0.0, u, None, impl="mosaic_gpu")
+    assert isinstance(chosen, _select.StencilSelection) and chosen.backend == "mosaic_gpu"
+    tensor = Diffusion(grid, Neumann(0.0), jnp.eye(2))
+    assert select(tensor, 0.0, u, None).reason == "the diffusivity is a tensor"
+    with pytest.raises(ValueError, match="cannot run `Diffusion`: the diffusivity is a tensor"):
+        select(tensor, 0.0, u, None, impl="mosaic_gpu")
+
+
 def test_boundaries_that_are_periodic_need_no_walls():
     update = StencilUpdate(good, boundary=Boundaries(Grid((8, 8)), Periodic()))
     assert select(update, jnp.ones((8, 8), jnp.float32), 0.1, impl="pallas", interpret=True).backend == "mosaic_gpu"

@@ -1,5 +1,7 @@
 """The contracts of methods, adjoints and models: what breaks one is told so with numbers."""
 
+from collections.abc import Callable
+
 import diffrax
 import equinox as eqx
 import jax
@@ -7,7 +9,8 @@ import jax.numpy as jnp
 import pytest
 
 import sciml
-from sciml import solvers, verify
+from sciml import solvers, spatial, verify
+from sciml.kernels import stencil
 from tests.solvers.methods.around.test_history import ADAPTIVE
 
 
@@ -313,3 +316,61 @@ def test_a_parameter_that_is_named_in_the_message():
 
     with pytest.raises(AssertionError, match=r"the model \(`.rate`\) in forward mode is 0.0"):
         verify.check_model(Wrong(jnp.array(2.0)), jnp.ones(2))
+
+
+class Spread(sciml.AbstractModel):
+    """Diffusion between walls, with a source, whose stencil a test replaces."""
+
+    laplacian: spatial.Laplacian
+    form: Callable = eqx.field(static=True)
+    source: Callable = eqx.field(static=True)
+
+    def __call__(self, t, y, args):
+        return self.laplacian(y) + jnp.asarray(self.source(t, args), y.dtype)
+
+    def stencil(self, y):
+        return self.form(self.laplacian, y)
+
+
+def by_stencil(factor=1.0, source=lambda t, args: 0.0, **options):
+    def form(laplacian, y):
+        rest = {"boundary": laplacian.boundary} | options
+        return stencil.StencilRates(lambda nb, _: factor * laplacian.cell(nb, "u"), ("u",), **rest)
+
+    return Spread(spatial.Laplacian(spatial.Grid((8, 6)), spatial.Neumann(0.0)), form, source)
+
+
+@pytest.mark.parametrize("y0", [jnp.zeros((8, 6)), jnp.linspace(0.0, 1.0, 48).reshape(8, 6)], ids=["uniform", "slope"])
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"factor": 2.0}, r"the rate of 'u' by `Spread.stencil` differs from the rate by `Spread.__call__` at"),
+        ({"boundary": None}, r"the rate of 'u' by `Spread.stencil` differs from the rate by `Spread.__call__` at"),
+        ({"split": lambda y: (2 * y,)}, r"`join` of `split` of `Spread.stencil` differs from the state"),
+    ],
+    ids=["factor", "periodic", "split"],
+)
+def test_a_stencil_whose_rates_differ_from_the_rates_of_its_model(options, message, y0):
+    with pytest.raises(AssertionError, match=message):
+        verify.check_model(by_stencil(**options), y0)
+
+
+@pytest.mark.parametrize(
+    "source, message",
+    [(lambda t, args: jnp.sin(t), "at another time"), (lambda t, args: args - 1.0, "with other `args`")],
+    ids=["time", "args"],
+)
+def test_a_stencil_without_the_time_or_args_of_its_model(source, message):
+    y0 = jnp.linspace(0.0, 1.0, 48).reshape(8, 6)
+    with pytest.raises(AssertionError, match=rf"the rate by `Spread.__call__` {message} at"):
+        verify.check_model(by_stencil(source=source), y0, args=1.0)
+
+
+def test_stencils_that_agree_with_their_models():
+    grid = spatial.Grid((8, 6))
+    y0 = jnp.linspace(0.0, 1.0, 48).reshape(8, 6)
+    verify.check_model(by_stencil(), y0)
+    walls = {"x": spatial.Dirichlet(1.0), "y": spatial.Neumann(0.5)}
+    verify.check_model(sciml.models.GrayScott(grid, walls), jnp.stack([y0, 1 - y0]))
+    refused = by_stencil(boundary=spatial.Boundaries(grid, spatial.Dirichlet(lambda t, args: t)))
+    verify.check_model(refused, y0)  # a kernel does not run it

@@ -13,6 +13,7 @@ from .._cache_file import cache_file, warn_unused
 from ._closure import closure_converted
 from ._ghost_weights import NotForKernelsError
 from ._kernel import AbstractStencilKernel
+from ._rates import rates_of, update_by
 from ._sharded import is_sharded, sharded_axes, update_of_block, with_halo
 from ._trial import trial_of
 from ._tuning_cache import cache_key, look_up
@@ -90,6 +91,18 @@ def choose(
         ) from error
     reason = f"{reason}, and its tiles were tuned" if tuned else reason
     return StencilSelection(kernel.name, reason, plan.steps // update.stages, request.interpret, plan, kernel)
+
+
+def choose_for_model(request: KernelRequest, model: Any, y: PyTree) -> StencilSelection:
+    """Returns the backend of steps of one stage of a model that has a method `stencil`; see `kernels.select`."""
+    try:
+        rates = rates_of(model, y)
+    except NotForKernelsError as error:
+        if request.impl not in ("auto", "xla"):
+            raise ValueError(f"`{request}` cannot run `{type(model).__name__}`: {error}.") from error
+        return StencilSelection("xla", str(error))
+    fields = jax.eval_shape(rates.fields_of, y)
+    return choose(request, update_by(rates, rates.fn), fields, rates.params, coefficients=rates.coefficients)
 
 
 def _plan(

@@ -17,6 +17,7 @@ from ..._jax._platform import default_platform
 from ..._types import Args, Y
 from ...kernels._backends import KERNEL_OF, XLA, KernelRequest, log_once
 from ...kernels.stencil import NotForKernelsError, StencilRates, StencilUpdate
+from ...kernels.stencil._rates import rates_of
 from ...kernels.stencil._run import evolve_by
 from ...kernels.stencil._select import choose
 from ..methods._stepper import AbstractStepper
@@ -79,9 +80,7 @@ def step_of(stepper: AbstractStepper, model: Any, y: Y, h: Array) -> tuple[Stenc
     Raises:
         NotForKernelsError: If the model or the method has no such form.
     """
-    rates = model.stencil(y)
-    if any(map(callable, jax.tree.leaves(rates.boundary))):
-        raise NotForKernelsError("a boundary value is a function of time")
+    rates = rates_of(model, y)
     return rates, update_of(stepper, rates), {"params": (h, rates.params), "coefficients": rates.coefficients}
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from jaxtyping import Array
 
 from ...kernels.stencil import NotForKernelsError, StencilRates, StencilUpdate
+from ...kernels.stencil._rates import update_by
 from ..methods._stepper import AbstractStepper
 from ..methods.explicit._runge_kutta import RungeKutta
 from ..methods.mechanical._verlet import Verlet
@@ -42,22 +43,17 @@ def update_of(stepper: AbstractStepper, rates: StencilRates) -> StencilUpdate:
     else:
         raise NotForKernelsError(OTHER_METHOD)
     inner = tuple(_slot(name, n) for n in range(1, slots) for name in rates.fields)
-    return _as_update(rates, stages[0] if len(stages) == 1 else stages, inner)
+    return update_by(rates, stages[0] if len(stages) == 1 else stages, inner)
 
 
 def _slot(name: str, number: int) -> str:
     return f"{name} {number}" if number else name
 
 
-def _as_update(rates: StencilRates, fn: Any, inner: tuple[str, ...] = ()) -> StencilUpdate:
-    rest = {"fields": rates.fields, "radius": rates.radius, "boundary": rates.boundary, "accuracy": rates.accuracy}
-    return StencilUpdate(fn, coefficients=tuple(rates.coefficients), inner=inner, **rest)
-
-
 def _runge_kutta(rows: tuple[_Row, ...], weights: _Row, rates: StencilRates) -> tuple[tuple[Callable, ...], int]:
     """The functions of the stages, and how many arrays each field takes."""
     stages, goals = len(rows), (*rows, weights)
-    slopes = _as_update(rates, rates.fn)  # which checks what it reads and returns
+    slopes = update_by(rates, rates.fn)  # which checks what it reads and returns
 
     def weight(goal: int, stage: int) -> float:
         return goals[goal][stage] if stage < len(goals[goal]) else 0.0
@@ -116,7 +112,7 @@ def _composed(fractions: _Row) -> list[tuple[float, float]]:
 
 
 def _kick_and_drift(kick: float, drift: float, rates: StencilRates) -> Callable:
-    slopes, half = _as_update(rates, rates.fn), len(rates.fields) // 2
+    slopes, half = update_by(rates, rates.fn), len(rates.fields) // 2
 
     def fn(nb: Callable[..., Array], params: Any) -> list:
         h, rest = params

@@ -10,6 +10,8 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..._types import Args, RealScalarLike, Y
+from ...kernels.stencil import NotForKernelsError, evolve
+from ...kernels.stencil._rates import rates_of, update_by
 from ...solvers.terms._explain import check_callable
 from ...solvers.terms._field import check_like
 from ._contract import check, check_close, converted, counted, perturbed, stacked
@@ -21,7 +23,8 @@ def check_model(model: Callable, y0: Y, *, args: Args = None, t: RealScalarLike 
     The checks: rates have the structure, shapes and dtypes of the state, in float32 and in float64; they are finite,
     and do not depend on compilation; another state and other parameters do not trace again; members that differ in
     everything have, under `jax.vmap`, the rates of each; derivatives with respect to the state, every leaf of the model
-    and `args` agree with finite differences, and reverse mode agrees with forward mode.
+    and `args` agree with finite differences, and reverse mode agrees with forward mode. If the model has a method
+    `stencil`, its rates agree with the rates of the model, also at another time and with other `args`.
 
     Args:
         model: `f(t, y, args) -> dy/dt`, a module or a function.
@@ -54,6 +57,7 @@ def check_model(model: Callable, y0: Y, *, args: Args = None, t: RealScalarLike 
     with jax.enable_x64(True):
         wide = converted((model, y0, args), jnp.float64)
         _check_members(wide, t, name)
+        _check_stencil(wide, t, name)
         _check_derivatives(wide, t, rtol, name)
 
 
@@ -113,6 +117,35 @@ def _check_members(inputs: Any, t: Any, name: str) -> None:
     batch = perturbed(dynamic, 2)
     each = stacked([rates(jax.tree.map(lambda x, i=i: x[i], batch)) for i in range(2)])
     check_close(jax.jit(jax.vmap(rates))(batch), each, 1e-10, f"`vmap` of `{name}`", "the rates of each member")
+
+
+def _check_stencil(inputs: Any, t: Any, name: str) -> None:
+    """Compares the rates that a kernel computes from `stencil` with the rates of the model."""
+    model, y, args = inputs
+    if not callable(getattr(model, "stencil", None)):
+        return
+    draw = np.random.default_rng(0)
+
+    def rough(x: Array) -> Array:  # a uniform state has the same rates at many kinds of walls
+        size = 1e-3 * max(float(jnp.max(jnp.abs(x))), 0.1)
+        return x + jnp.asarray(size * draw.normal(size=x.shape)).astype(x.dtype)
+
+    y = jax.tree.map(lambda x: rough(x) if eqx.is_inexact_array(x) else x, y)
+    try:
+        rates = rates_of(model, y)
+    except NotForKernelsError:  # XLA runs the steps of such a model by its `__call__`
+        return
+    check_close(rates.state_of(rates.fields_of(y), y), y, 1e-12, f"`join` of `split` of `{name}.stencil`", "the state")
+    update = update_by(rates, rates.fn)
+    found = evolve(update, rates.fields_of(y), 1, rates.params, coefficients=rates.coefficients, impl="xla")
+    later, other_args = t + 1e-3 * max(abs(t), 1), jax.tree.map(lambda x: _scaled(x, 0.9), args)
+    for where, *at in (("", t, args), (" at another time", later, args), (" with other `args`", t, other_args)):
+        expected = rates.fields_of(model(at[0], y, at[1]))
+        largest = max(float(jnp.max(jnp.abs(x))) for x in expected)
+        for field, a, b in zip(rates.fields, found, expected, strict=True):
+            allowed = 1e-9 * float(jnp.max(jnp.abs(b))) + 1e-12 * largest
+            by_stencil = f"the rate of {field!r} by `{name}.stencil`"
+            check_close(a, b, 0.0, by_stencil, f"the rate by `{name}.__call__`{where}", atol=allowed)
 
 
 def _check_derivatives(inputs: Any, t: Any, rtol: float, name: str) -> None:
