@@ -88,6 +88,24 @@ def test_direct_of_a_small_state(steps):
     assert row.bytes == pytest.approx(planned(swing, y0, adjoint=sciml.adjoints.Direct(), **options), rel=0.15)
 
 
+class Plain(sciml.adjoints.AbstractAdjoint):
+    """A custom adjoint."""
+
+    def run(self, loop, y0, operands, differentiate_times):
+        return sciml.adjoints.Direct().run(loop, y0, operands, differentiate_times)
+
+
+def test_a_custom_adjoint_has_a_row_with_its_memory():
+    y0, options = jax.ShapeDtypeStruct((2_000,), jnp.float32), dict(t0=0.0, t1=1.0, dt=0.1, args=ARGS)
+    kinds = (Plain(), sciml.adjoints.Checkpointed)
+    found = inspect.adjoint_memory(lambda t, y, args: -args * y, y0, adjoints=kinds, **options)
+    assert found.rows[0].adjoint == Plain() and found.rows[0].bytes > 8_000 and found.rows[0].solves is None
+    assert found.recommended == sciml.adjoints.Checkpointed(levels=1)
+    assert "Plain()" in str(found) and "its accuracy is not known" in str(found)
+    with pytest.raises(TypeError, match=r"Pass a custom adjoint as an object, such as `MyAdjoint\(\)`"):
+        inspect.adjoint_memory(lambda t, y, args: -y, y0, adjoints=Plain, **options)
+
+
 def test_the_record_of_a_loop_with_error_control():
     y0 = jax.ShapeDtypeStruct((40_000,), jnp.float32)
 

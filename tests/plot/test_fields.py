@@ -138,6 +138,10 @@ def test_limits_that_are_not_given_are_those_of_the_field():
     assert image(ax).get_cmap().name == "viridis"  # white would not be at zero
     (ax,) = plot.field(ys[0], PLANE, vmin=-1.0, vmax=1.0)
     assert image(ax).get_cmap().name == "RdBu_r"
+    (ax,) = plot.field(ys[0], PLANE)
+    assert image(ax).get_clim()[0] == -image(ax).get_clim()[1]
+    (ax,) = plot.field(ys[0], PLANE, cmap="magma")
+    assert image(ax).get_clim() == (ys[0].min(), ys[0].max())
     (ax,) = plot.field(np.ones(PLANE.shape), PLANE)
     low, high = image(ax).get_clim()
     assert low < 1.0 < high

@@ -52,14 +52,14 @@ class AdjointRow(NamedTuple):
         bytes: The temporary memory of the gradient, on one device; None where the adjoint cannot run this solve.
         solves: About how often every step is run forwards, the solve itself included; the gradient's own sweep,
             which costs about twice a solve, comes on top. `Forward` has a tangent for each number
-            instead of a sweep.
+            instead of a sweep. None if it is not known.
         keeps: The use of the memory, in words; or the reason why the adjoint cannot run this solve.
         caveat: A limit of the gradient's accuracy besides rounding; empty for an exact one.
     """
 
     adjoint: AbstractAdjoint
     bytes: int | None
-    solves: int
+    solves: int | None
     keeps: str
     caveat: str = ""
 
@@ -98,10 +98,11 @@ class Setting(NamedTuple):
         return round((first + self.at_once * inner) * self.state)
 
 
-def rows_of(setting: Setting, kinds: tuple[type[AbstractAdjoint], ...]) -> tuple[AdjointRow, ...]:
-    """Returns the rows of each kind of adjoint."""
+def rows_of(setting: Setting, adjoints: tuple[type[AbstractAdjoint] | AbstractAdjoint, ...]) -> tuple[AdjointRow, ...]:
+    """Returns the rows of each kind of adjoint, and one for an adjoint itself."""
     rules = _THROUGH_STEPS if setting.plan.steps is not None else _THROUGH_LOOPS
-    return tuple(row for kind in kinds for row in rules[kind](setting))
+    rows = [rules[x](setting) if isinstance(x, type) else (_compiled(setting, x, None, *_OWN),) for x in adjoints]
+    return tuple(row for some in rows for row in some)
 
 
 def _kept(steps: int, counts: tuple[int, ...]) -> tuple[int, int]:
@@ -174,8 +175,13 @@ def _backsolve(setting: Setting) -> Iterator[AdjointRow]:
 
 _TOLERANCES = "accurate to the tolerances"
 
+_OWN = ("as compiled", "its accuracy is not known")
+"""Of an adjoint that is given as an object, only the memory is known."""
 
-def _compiled(setting: Setting, adjoint: AbstractAdjoint, solves: int, keeps: str, caveat: str = "") -> AdjointRow:
+
+def _compiled(
+    setting: Setting, adjoint: AbstractAdjoint, solves: int | None, keeps: str, caveat: str = ""
+) -> AdjointRow:
     """Returns a row whose memory is the compiler's plan of the whole gradient, or why there is none."""
     try:
         return AdjointRow(adjoint, setting.temporaries(adjoint, None), solves, keeps, caveat)
@@ -251,7 +257,8 @@ class AdjointMemory(NamedTuple):
         chosen = self.recommended if any(_fits(row, self.budget) for row in self.rows) else None
         lines = [(" ", "adjoint", "memory", "solves", "keeps")]
         for row in self.rows:
-            size, solves = ("-", "-") if row.bytes is None else (human(row.bytes), str(row.solves))
+            size = "-" if row.bytes is None else human(row.bytes)
+            solves = "-" if row.bytes is None or row.solves is None else str(row.solves)
             keeps = f"{row.keeps}; {row.caveat}" if row.caveat else row.keeps
             lines.append(("*" if row.adjoint is chosen else " ", row.name, size, solves, keeps))
         name, size, solves = (max(len(line[i]) for line in lines) for i in (1, 2, 3))
@@ -281,7 +288,7 @@ def adjoint_memory(
     max_steps: IntScalarLike | None = None,
     members: int = 1,
     budget: int | None = None,
-    adjoints: Sequence[type[AbstractAdjoint]] | type[AbstractAdjoint] = KINDS,
+    adjoints: Sequence[type[AbstractAdjoint] | AbstractAdjoint] | type[AbstractAdjoint] | AbstractAdjoint = KINDS,
 ) -> AdjointMemory:
     """The memory that the gradient of a `solve` takes under each adjoint, without running it.
 
@@ -307,14 +314,14 @@ def adjoint_memory(
         members: The number of members of a `jax.vmap` over initial states.
         budget: The bytes that the gradient may take; by default 256 MiB.
         adjoints: Classes to look at, such as `(sciml.adjoints.Checkpointed, sciml.adjoints.Reversible)`, or one; fewer
-            take less time.
+            take less time. Or adjoints themselves, such as a custom one; only their memory is known.
 
     Returns:
         An `AdjointMemory`: a table to print, whose `recommended` goes to `solve(adjoint=...)`.
 
     Raises:
         ValueError: If the solve would run through diffrax, or an argument is out of range.
-        TypeError: If `members` or `budget` is not an integer, or `adjoints` does not hold classes of adjoints.
+        TypeError: If `members` or `budget` is not an integer, or `adjoints` does not hold adjoints.
 
     Example:
         ```python
@@ -336,11 +343,14 @@ def adjoint_memory(
     """
     check_count(members, "members", "adjoint_memory")
     budget = choices().checkpoints.memory if budget is None else check_count(budget, "budget", "adjoint_memory")
-    adjoints = (adjoints,) if isinstance(adjoints, type) else adjoints
+    adjoints = (adjoints,) if isinstance(adjoints, type | AbstractAdjoint) else tuple(adjoints)
     for kind in adjoints:
-        if kind not in KINDS:
+        if not isinstance(kind, AbstractAdjoint) and kind not in KINDS:
             known = ", ".join(f"`{x.__name__}`" for x in KINDS)
-            raise TypeError(f"`adjoint_memory(adjoints=...)` must be classes from {known}, but got {kind!r}.")
+            raise TypeError(
+                f"`adjoint_memory(adjoints=...)` must be classes from {known}, or adjoints, but got {kind!r}. Pass a "
+                "custom adjoint as an object, such as `MyAdjoint()`."
+            )
     request = Request(
         t0=t0, t1=t1, args=args, dt=dt, dt0=dt0, rtol=rtol, atol=atol, solver=solver,
         stepsize_controller=stepsize_controller, saveat=saveat, max_steps=max_steps,
@@ -387,7 +397,7 @@ def adjoint_memory(
     columns = sum(x.size * (1 + jnp.issubdtype(x.dtype, jnp.complexfloating)) for x in numbers if _is_inexact(x))
     at_once = 1 / members if members_of(plan.stepper, y0) is sequential else 1.0
     setting = Setting(plan, members * bytes_of(y0), eps, columns, temporaries, at_once)
-    return AdjointMemory(rows_of(setting, tuple(adjoints)), budget)
+    return AdjointMemory(rows_of(setting, adjoints), budget)
 
 
 def _is_inexact(x: Any) -> bool:

@@ -1,9 +1,9 @@
 """Pictures of solutions, ensembles, sweeps and convergence.
 
-Every function draws on `ax`, or on a new figure if none is given (`rows` always does that), and returns the Matplotlib
-`Axes`, on which everything can be changed. Matplotlib is loaded when the first picture is drawn;
-`pip install "sciml-jax[plot]"` installs it. Colour-blind readers can distinguish the colours, and values that are not
-finite are left out, never connected across.
+Functions with an argument `ax` draw on it, or on a new figure; the others always make a figure. They return the
+Matplotlib `Axes`, or an array of them, on which everything can be changed. Matplotlib is loaded when the first picture
+is drawn; `pip install "sciml-jax[plot]"` installs it. Colour-blind readers can distinguish the colours, and values that
+are not finite are left out, never connected across.
 
 - `trajectory`: the components of a solution over time; a batch of solutions as a fan.
 - `rows`: each component on separate axes, if their sizes differ.

@@ -35,8 +35,8 @@ def field(
         ax: The `matplotlib.axes.Axes` to draw on, of lines or of one image; a new figure if None.
         labels: The labels of the colour bars or of the legend of lines: a name for each component, such as `"T [K]"`.
         title: A title above the picture.
-        cmap: A colour map of Matplotlib, or its name; by default one with white at zero where the sign changes, else
-            one that grows in lightness. Lines take their colours from it.
+        cmap: A colour map of Matplotlib, or its name; by default one with white at zero, and symmetric limits, if the
+            sign changes, else one that grows in lightness. Lines take their colours from it.
         vmin: The value at the lower end of the colours, a number or one for each component, or of the axis of lines;
             the minimum of the data if None.
         vmax: The value at the upper end. A bar ends in a point if there are values beyond.
@@ -138,8 +138,8 @@ def frames(
         at: The positions of the unknowns on the grid.
         labels: The labels of the colour bars, a name for each component, such as `"T [K]"`.
         title: A title above the picture.
-        cmap: A colour map of Matplotlib, or its name; by default one with white at zero where the sign changes, else
-            one that grows in lightness.
+        cmap: A colour map of Matplotlib, or its name; by default one with white at zero, and symmetric limits, if the
+            sign changes, else one that grows in lightness.
         vmin: The value at the lower end of the colours, a number or one for each component; the minimum of the data if
             None.
         vmax: The value at the upper end. A bar ends in a point if there are values beyond.
@@ -219,8 +219,8 @@ def slices(
         at: The positions of the unknowns on the grid.
         labels: The labels of the colour bars, a name for each component, such as `"T [K]"`.
         title: A title above the picture, before the time.
-        cmap: A colour map of Matplotlib, or its name; by default one with white at zero where the sign changes, else
-            one that grows in lightness.
+        cmap: A colour map of Matplotlib, or its name; by default one with white at zero, and symmetric limits, if the
+            sign changes, else one that grows in lightness.
         vmin: The value at the lower end of the colours, a number or one for each component; the minimum of the data if
             None.
         vmax: The value at the upper end. A bar ends in a point if there are values beyond.
@@ -311,8 +311,8 @@ def space_time(
         at: The positions of the unknowns on the grid, as in `Grid.coordinates`.
         labels: The labels of the colour bars, a name for each component, such as `"T [K]"`.
         title: A title above the picture.
-        cmap: A colour map of Matplotlib, or its name; by default one with white at zero where the sign changes, else
-            one that grows in lightness.
+        cmap: A colour map of Matplotlib, or its name; by default one with white at zero, and symmetric limits, if the
+            sign changes, else one that grows in lightness.
         vmin: The value at the lower end of the colours, a number or one for each component; the minimum of the data if
             None.
         vmax: The value at the upper end. A bar ends in a point if there are values beyond.

@@ -81,8 +81,8 @@ class Colours(NamedTuple):
 def colours_of(fields: Sequence[np.ndarray], cmap: Any, vmin: Any, vmax: Any) -> list[Colours]:
     """A map and limits for each of some components.
 
-    Missing arguments follow from the values: limits that contain all of them, symmetric if the sign changes, and a map
-    with white in the middle of symmetric limits or otherwise one that grows in lightness.
+    Missing arguments follow from the values: limits that contain all of them, and a map with white in the middle of
+    symmetric limits or otherwise one that grows in lightness. Without a map, limits are symmetric if the sign changes.
     """
     lows, highs = each_limit(vmin, len(fields), "vmin"), each_limit(vmax, len(fields), "vmax")
     return [_colours(values, cmap, low, high) for values, low, high in zip(fields, lows, highs, strict=True)]
@@ -102,7 +102,8 @@ def _colours(values: np.ndarray, cmap: Any, vmin: float | None, vmax: float | No
     if not finite.size:
         raise ValueError("the field must contain finite values to draw, but has none.")
     low, high = float(finite.min()), float(finite.max())
-    if vmin is None and vmax is None and low < 0 < high and min(-low, high) > 0.05 * max(-low, high):
+    free = cmap is None and vmin is None and vmax is None
+    if free and low < 0 < high and min(-low, high) > 0.05 * max(-low, high):
         vmax = max(-low, high)
         vmin = -vmax
     symmetric = vmin is not None and vmax is not None and vmin == -vmax

@@ -28,8 +28,8 @@ from ._save_intervals import run as run_intervals
 from ._solution import Solution, Stats
 from ._with_delays import goes_backwards
 from ._with_noise import refuses
-from .adjoints._abstract import AbstractAdjoint
-from .control._collective import CollectiveSteps, check_adjoint, check_independent, make_collective
+from .adjoints._abstract import AbstractAdjoint, check_supports
+from .control._collective import CollectiveSteps, check_independent, make_collective
 from .control._pid import Tolerances, spread
 from .events._event import ModelWithEvents, lacking, out_of_order
 from .events._event_state import EventState, going_on, with_earlier
@@ -438,7 +438,9 @@ def _devices_alike(settings: Settings, problem: MemberProblem, times: Times, sta
     plan = settings.plan
     collective = make_collective(plan.norm, start.y0)
     if collective.axes:
-        check_adjoint(settings.adjoint)
+        split = "a state that is split over devices (`norm` combines them)"
+        others = "`sciml.adjoints.Checkpointed()`, or `sciml.adjoints.Direct()` for forward mode"
+        check_supports(settings.adjoint, "runs_on_split_state", split, others)
     elif plan.norm is None and plan.steps is None:
         check_independent(
             lambda t, y, operands: problem.field(t, y, operands), times.t0, start.y0, problem.operands.field
@@ -473,8 +475,9 @@ def _run(
     result = settings.adjoint.run(loop, y0, operands, plan.differentiable_times)
     if not isinstance(result, Result):
         raise TypeError(
-            f"`{type(settings.adjoint).__name__}.run` must return the result of a loop, such as `loop.forward`, but "
-            f"returns {type(result).__name__}. To change `ys` use `result._replace(ys=...)`."
+            f"`{type(settings.adjoint).__name__}.run` must return the result of a loop, such as of "
+            f"`Direct().run(loop, y0, operands, differentiate_times)`, but returns {type(result).__name__}. To change "
+            "`ys` use `result._replace(ys=...)`."
         )
     return result
 

@@ -19,7 +19,7 @@ from .._interfaces._model import AbstractPartitioned, AbstractSecondOrder, Abstr
 from ._read_diffrax import StepControl, read_norm, read_saveat, read_step_control, stepper_of
 from ._request import Interval, Request
 from ._stiff_method import promised_method, promises_stiffness
-from .adjoints._abstract import AbstractAdjoint
+from .adjoints._abstract import REPEATING, AbstractAdjoint, check_supports
 from .control._pid import Control, Norm, Tolerances
 from .events._event import GivenEvents, check_order
 from .events._with_events import WithEvents
@@ -197,11 +197,8 @@ def plan_events(plan: Plan, events: GivenEvents, adjoint: AbstractAdjoint) -> Pl
     Raises:
         ValueError: If method or adjoint cannot, or given times are out of order.
     """
-    if not adjoint.repeats_steps:
-        raise ValueError(
-            f"`adjoint={type(adjoint).__name__}()` does not support `events`. Use `sciml.adjoints.Checkpointed()`, "
-            "`Direct()` or `Forward()`, or in `sciml.solve` a continuous adjoint such as `Gauss()`."
-        )
+    others = f"{REPEATING}, or in `sciml.solve` a continuous adjoint such as `Gauss()`"
+    check_supports(adjoint, "repeats_steps", "`events`", others)
     check_order(events.each, plan.forwards)
     stepper = plan.stepper
     if stepper is None:

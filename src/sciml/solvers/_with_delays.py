@@ -10,7 +10,7 @@ from jaxtyping import Array
 from .._checks import concrete
 from .._interfaces._delayed import AbstractDelayed
 from ._request import Interval, Request
-from .adjoints._abstract import AbstractAdjoint
+from .adjoints._abstract import REPEATING, AbstractAdjoint, check_supports
 from .methods.delays._method_of_steps import _RETURNS, DelayedFrom, MethodOfSteps
 from .methods.explicit._runge_kutta import from_diffrax
 
@@ -32,11 +32,7 @@ def with_delays(model: AbstractDelayed, request: Request, interval: Interval, ad
             f"`solver={type(solver).__name__}()` does not support delays. Use an explicit Runge-Kutta "
             "method such as `diffrax.Tsit5()` or `diffrax.Bosh3()`."
         )
-    if not adjoint.repeats_steps:
-        raise ValueError(
-            f"`adjoint={type(adjoint).__name__}()` does not support delays. Use `sciml.adjoints.Checkpointed()`, "
-            "`Direct()` or `Forward()`."
-        )
+    check_supports(adjoint, "repeats_steps", "delays", REPEATING)
     if interval.forwards is False:
         raise ValueError("A solve with delays must go forwards in time, but `t1` is before `t0`.")
     kept = model.kept

@@ -14,7 +14,7 @@ from .._interfaces._stochastic import AbstractStochastic, check_noise
 from .._types import Y
 from ._plan import Plan, Times
 from ._request import Interval, Request
-from .adjoints._abstract import AbstractAdjoint
+from .adjoints._abstract import REPEATING, AbstractAdjoint, check_supports
 from .events._event import GivenEvents
 from .methods.jumps._abstract import CONTROL, AbstractReactionStepper, ReactionsWithKey
 from .methods.jumps._methods import Gillespie
@@ -63,11 +63,7 @@ def check_noisy(model: Any, key: Any, adjoint: AbstractAdjoint) -> None:
                 f"`key` must be one random key, but is an array of keys of shape {key.shape[: key.ndim - of_one]}. To "
                 "run many members write `jax.vmap(lambda key: sciml.solve(...))(keys)`."
             )
-    if not adjoint.repeats_steps:
-        raise ValueError(
-            f"`adjoint={type(adjoint).__name__}()` does not support noise. Use `sciml.adjoints.Checkpointed()`, "
-            "`Direct()` or `Forward()`."
-        )
+    check_supports(adjoint, "repeats_steps", "noise", REPEATING)
 
 
 def with_noisy_solver(

@@ -263,6 +263,34 @@ def test_an_adjoint_that_breaks_a_promise_is_told_so(adjoint, message):
         verify.check_adjoint(adjoint, loops=("steps",))
 
 
+class Own(sciml.adjoints.AbstractAdjoint):
+    """Returns the result of a function of the loop, the state and the operands."""
+
+    returns: Callable = eqx.field(static=True)
+
+    def run(self, loop, y0, operands, differentiate_times):
+        return self.returns(loop, y0, operands)
+
+
+@pytest.mark.parametrize("options", [{"dt": 0.1}, {}], ids=["steps", "adaptive"])
+def test_a_custom_adjoint_is_told_how_to_run_a_loop(options):
+    def solve(returns):
+        return sciml.solve(lambda t, y, args: -y, jnp.ones(2), t0=0.0, t1=1.0, adjoint=Own(returns), **options)
+
+    with pytest.raises(TypeError, match=r"got arrays. In the `run` .*`sciml.adjoints.Direct\(\).run\(loop"):
+        solve(lambda loop, y0, operands: loop.forward(y0, operands, None))
+    with pytest.raises(TypeError, match=r"such as of `Direct\(\).run\(loop, y0, .*, but returns .*Tracer"):
+        solve(lambda loop, y0, operands: y0)
+
+
+def test_a_custom_adjoint_is_told_how_to_declare_its_support_of_events():
+    options = dict(t0=0.0, t1=1.0, events=sciml.Schedule(jnp.array([0.5])))
+    with pytest.raises(ValueError, match="If `Own` does support this, set `repeats_steps = True` in the class"):
+        sciml.solve(lambda t, y, args: -y, jnp.ones(2), adjoint=Own(None), **options)
+    with pytest.raises(ValueError, match=r"`adjoint=Reversible\(\)` does not support `events`.*`Gauss\(\)`\.$"):
+        sciml.solve(lambda t, y, args: -y, jnp.ones(2), adjoint=sciml.adjoints.Reversible(), **options)
+
+
 def test_checks_of_an_adjoint_that_there_are_not():
     with pytest.raises(ValueError, match=r"`loops` must be some of \('steps', 'saves', 'adaptive'\)"):
         verify.check_adjoint(sciml.adjoints.Direct(), loops=("scan",))

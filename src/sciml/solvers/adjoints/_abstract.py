@@ -12,6 +12,9 @@ from ..integrate._integrator import Operands
 from ..integrate._result import Result
 from ..methods._stepper import AbstractStepper
 
+REPEATING = "`sciml.adjoints.Checkpointed()`, `Direct()` or `Forward()`"
+"""The adjoints that differentiate the actual steps, in messages."""
+
 
 class AbstractAdjoint(eqx.Module):
     """How derivatives of a solution are computed.
@@ -19,6 +22,8 @@ class AbstractAdjoint(eqx.Module):
     An adjoint is given a loop that integrates one member, and runs it. JAX differentiates its result, so it puts a rule
     around the loop, or runs another loop instead. A custom adjoint most easily delegates to an existing one, with its
     own work before or after it. `sciml.verify.check_adjoint` compares derivatives.
+
+    All attributes are class variables, and False by default.
 
     Attributes:
         runs_in_kernel: Whether its solution, without derivatives, may run in an ensemble kernel.
@@ -89,3 +94,22 @@ class AbstractAdjoint(eqx.Module):
             operands: The inputs of the loop.
             differentiate_times: Whether t0, t1 and saved times are differentiated.
         """
+
+
+def check_supports(adjoint: AbstractAdjoint, attribute: str, use: str, instead: str) -> None:
+    """Checks that an adjoint declares what a solve uses.
+
+    Args:
+        adjoint: The adjoint.
+        attribute: The class variable that declares it.
+        use: What the solve uses, in words.
+        instead: The adjoints that support it, in words.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    if not getattr(adjoint, attribute):
+        name = type(adjoint).__name__
+        own = f" If `{name}` does support this, set `{attribute} = True` in the class."
+        built_in = type(adjoint).__module__.partition(".")[0] == __name__.partition(".")[0]
+        raise ValueError(f"`adjoint={name}()` does not support {use}. Use {instead}.{'' if built_in else own}")

@@ -80,20 +80,6 @@ def check_independent(field: Callable, t: Array, y: Y, operands: Any) -> None:
         )
 
 
-def check_adjoint(adjoint: Any) -> None:
-    """Checks that an adjoint runs where devices hold parts of one state.
-
-    Raises:
-        ValueError: If it does not.
-    """
-    if not adjoint.runs_on_split_state:
-        name = type(adjoint).__name__
-        raise ValueError(
-            f"`adjoint=sciml.adjoints.{name}()` does not support a state that is split over devices (`norm` combines "
-            "them). Use `sciml.adjoints.Checkpointed()`, or `sciml.adjoints.Direct()` for forward mode."
-        )
-
-
 def _axes_of_messages(jaxpr: Jaxpr) -> set:
     found = set()
     for eqn in equations(jaxpr):

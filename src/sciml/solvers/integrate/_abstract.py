@@ -4,11 +4,12 @@ import abc
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
+import jax
 from jaxtyping import PyTree
 
 from ..._jax._checkpoint_levels import Budget
 from ...kernels._backends import KernelRequest
-from ...kernels._lanes import Lanes, Unbatched
+from ...kernels._lanes import Lanes, Unbatched, is_value
 from ._integrator import Integrator, Operands
 from ._result import Cotangents, Result, Saves
 
@@ -134,3 +135,16 @@ class AbstractLoop(eqx.Module):
     def forward_with_slopes(self, y0: PyTree, operands: Operands, saves: Saves) -> tuple[Result, PyTree]:
         """Integrates every member to the end, and also returns the time derivatives of the saved states."""
         raise NotImplementedError(f"{type(self).__name__} does not save states between steps")
+
+
+def check_lane_values(lanes: Lanes | Unbatched, y0: PyTree) -> None:
+    """Checks that an initial state is in the form of a loop's lanes; the `run` of an adjoint is given arrays.
+
+    Raises:
+        TypeError: If it is not.
+    """
+    if isinstance(lanes, Lanes) and not all(map(is_value, jax.tree.leaves(y0, is_leaf=is_value))):
+        raise TypeError(
+            "`loop.forward` requires lane values, in the internal layout of all members, but got arrays. In the `run` "
+            "of an adjoint, return `sciml.adjoints.Direct().run(loop, y0, operands, differentiate_times)`."
+        )

@@ -29,7 +29,7 @@ from ...kernels._backends import XLA, KernelRequest
 from ...kernels._lanes import Lanes, Unbatched, is_value
 from ...kernels.ensemble._member import Counted
 from ..methods._stepper import step_for_vjp, take_step
-from ._abstract import AbstractLoop, FixedSteps
+from ._abstract import AbstractLoop, FixedSteps, check_lane_values
 from ._checkpoint_buffers import Buffers
 from ._ensemble_kernel import columns_by_kernel, run_by_kernel
 from ._integrator import Integrator, Operands, cause_of, known
@@ -120,6 +120,7 @@ class FixedLoop(AbstractLoop):
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Takes all steps; `y0` and `operands` are lane values."""
+        check_lane_values(self.lanes, y0)
         if self.stencil_steps is not None:  # a stencil kernel within the loop, no ensemble kernel in its place
             return self._forward(y0, operands, saves, False, True)[0]
 

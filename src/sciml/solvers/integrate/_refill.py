@@ -22,7 +22,7 @@ from ..._jax._marks import chosen
 from ..._jax._vma import to_varying, vma_of
 from ...kernels._backends import KernelRequest
 from ...kernels._lanes import Lanes, Unbatched
-from ._abstract import AbstractLoop, FixedSteps
+from ._abstract import AbstractLoop, FixedSteps, check_lane_values
 from ._integrator import Integrator, Operands
 from ._lane_integrator import LaneIntegrator
 from ._recompute import LoopCounts, Residuals
@@ -136,6 +136,7 @@ class RefillLoop(AbstractLoop):
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Integrates every member to the end; `y0` and `operands` are lane values over all members."""
+        check_lane_values(self.loop.lanes, y0)
         assert isinstance(self.loop.lanes, Lanes)  # one member alone runs in the plain loop
         queue = _Queue(self.loop.lanes, (y0, operands), saves)
         narrow = LaneIntegrator(self.integrator, Lanes(self.width))

@@ -31,7 +31,7 @@ from ...kernels.ensemble._columns import Moving, with_columns
 from ...kernels.ensemble._member import UntilDone
 from ..events._event_state import EventState, ShiftedState, joined, saved_part
 from ..events._with_events import WithEvents
-from ._abstract import AbstractLoop, FixedSteps
+from ._abstract import AbstractLoop, FixedSteps, check_lane_values
 from ._ensemble_kernel import columns_by_kernel, moving_part, run_by_kernel, until_done
 from ._happenings import fewest
 from ._integrator import Checkpoint, Integrator, Operands, State, StepRecord
@@ -107,6 +107,7 @@ class AdaptiveLoop(AbstractLoop):
 
     def forward(self, y0: PyTree, operands: Operands, saves: Saves | None) -> Result:
         """Integrates every member to the end; `y0` and `operands` are lane values."""
+        check_lane_values(self.lanes, y0)
 
         def by_xla(y0, operands, saves):
             return self._forward(y0, operands, saves, False)[0]

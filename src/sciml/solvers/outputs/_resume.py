@@ -12,7 +12,7 @@ from jaxtyping import Array, PyTree
 from ..._checks import no_instance
 from ..._status import Status
 from .._plan import Plan, Times
-from ..adjoints._abstract import AbstractAdjoint
+from ..adjoints._abstract import REPEATING, AbstractAdjoint, check_supports
 from ..integrate._integrator import Restart
 from ..methods.stochastic._abstract import AbstractStochasticStepper
 from ..noise._brownian import BrownianPath
@@ -114,11 +114,7 @@ def plan_continuation(
             "`resume` and `diffrax.SaveAt(solver_state=True)` require sciml's own loops, but diffrax runs this solve "
             "because of its `solver`, `stepsize_controller` or `saveat`."
         )
-    if not adjoint.repeats_steps:
-        raise ValueError(
-            f"`adjoint={type(adjoint).__name__}()` does not support `resume` or `diffrax.SaveAt(solver_state=True)`. "
-            "Use `sciml.adjoints.Checkpointed()`, `Direct()` or `Forward()`."
-        )
+    check_supports(adjoint, "repeats_steps", "`resume` or `diffrax.SaveAt(solver_state=True)`", REPEATING)
     if isinstance(stepper, AbstractStochasticStepper) and not fixed_steps and not isinstance(key, BrownianPath):
         raise ValueError(
             "With adaptive steps, the noise of a random key only covers the interval of one solve. To resume, pass a "
