@@ -49,12 +49,64 @@ def test_functions_of_the_same_code_are_the_same():
     assert not same(make(0.5), make(0.7))
     assert not same(make(1), make(1.0))  # which trace to other programs
     assert not same(make(0.5), lambda t, y, args: -0.5 * y)
-    array = jnp.ones(3)
-    assert same(make(array), make(array)) and not same(make(array), make(jnp.ones(3)))
+    assert same(make(jnp.ones(3)), make(jnp.ones(3))) and not same(make(jnp.ones(3)), make(jnp.zeros(3)))
+    assert not same(make(jnp.ones(3)), make(np.ones(3))) and not same(make(jnp.ones(())), make(jnp.asarray(1.0)))
+    assert same(make(jax.random.key(1)), make(jax.random.key(1)))
+    assert not same(make(jax.random.key(1)), make(jax.random.key(2)))
+    large = jnp.zeros(choices().calls.compared_bytes_at_most)
+    assert same(make(large), make(large)) and not same(make(large), make(large + 0))  # these by identity
     assert same(make(np.ones(3)), make(np.ones(3))) and not same(make(np.ones(3)), make(np.zeros(3)))
     assert same(functools.partial(make(0.5), 0.0), functools.partial(make(0.5), 0.0))
     assert not same(functools.partial(make(0.5), 0.0), functools.partial(make(0.5), 1.0))
     assert same(make(make(0.5)), make(make(0.5))) and not same(make(make(0.5)), make(make(0.7)))
+
+
+class Decay:
+    powers = (1, 2)
+
+    def __init__(self, rate):
+        self.rate = rate
+
+    def field(self, t, y, args):
+        return -self.rate * y ** self.powers[0]
+
+    def other(self, t, y, args):
+        return self.rate * y
+
+
+def test_bound_methods_are_compared_by_their_objects(monkeypatch):
+    assert same(Decay(0.5).field, Decay(0.5).field) and not same(Decay(0.5).field, Decay(0.7).field)
+    assert not same(Decay(0.5).field, Decay(0.5).other)
+    assert same(Decay(jnp.ones(2)).field, Decay(jnp.ones(2)).field)
+    one = Decay(0.5)
+    assert same(one.field, one.field) and not same(one.field, one.other)
+    first = first_of_same_code(one.field)
+    monkeypatch.setattr(Decay, "powers", (2, 1))
+    assert not same(first, Decay(0.5).field)
+
+
+def test_rules_of_derivatives_count():
+    def with_rule(slope):
+        @jax.custom_jvp
+        def negative(x):
+            return -x
+
+        negative.defjvp(lambda primals, tangents: (negative(*primals), -slope * tangents[0]))
+        return lambda t, y, args: negative(y)
+
+    def with_reverse_rule(slope):
+        @jax.custom_vjp
+        def negative(x):
+            return -x
+
+        negative.defvjp(lambda x: (negative(x), None), lambda _, bar: (-slope * bar,))
+        return lambda t, y, args: negative(y)
+
+    for make in (with_rule, with_reverse_rule):
+        assert same(make(1.0), make(1.0)) and not same(make(1.0), make(3.0))
+        for slope in (1.0, 3.0):
+            end = lambda y0, f=make(slope): sciml.solve(f, y0, t0=0.0, t1=1.0).ys[0]  # noqa: E731
+            np.testing.assert_allclose(jax.grad(end)(1.0), np.exp(-slope), rtol=1e-3)
 
 
 def test_what_a_function_reads_of_its_module_counts(monkeypatch):

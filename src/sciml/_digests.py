@@ -192,7 +192,8 @@ class Hasher:
         if _is_foreign(cls.__module__):
             return name
         kinds = (types.FunctionType, staticmethod, classmethod, property, int, float, str, np.ndarray, jax.Array)
-        own = {k: v for k, v in sorted(vars(cls).items()) if isinstance(v, kinds) and k not in _OF_CLASSES}
+        members = {k: v for k, v in sorted(vars(cls).items()) if k not in _OF_CLASSES}
+        own = {k: v for k, v in members.items() if isinstance(v, kinds) or (self.certain and not k.startswith("__"))}
         wrapped = {k: inspect.unwrap(v.method) for k, v in sorted(vars(cls).items()) if hasattr(v, "method")}
         bases = self._many("bases", cls.__bases__, path, False)
         return digest_of("class", name, bases, self._named("members", own | wrapped, path, False))
@@ -203,7 +204,10 @@ class Hasher:
             return digest_of("named", str(value.__module__), name)  # builtins, ufuncs, jitted functions of packages
         wrapped = getattr(value, "__wrapped__", None)
         if wrapped is not None:
-            return digest_of("wrapper", type(value).__qualname__, self.digest(wrapped, path, strict))
+            # such as rules of derivatives, which change no value that is stored
+            held = {k: v for k, v in vars(value).items() if not k.startswith("__")} if self.certain else {}
+            parts = [self._named("held", held, path, strict)] if held else []
+            return digest_of("wrapper", type(value).__qualname__, self.digest(wrapped, path, strict), *parts)
         kind = self.digest(type(value), path, False)
         if dataclasses.is_dataclass(value):
             fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if hasattr(value, f.name)}

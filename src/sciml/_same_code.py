@@ -12,7 +12,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import numpy as np
 from jaxtyping import PyTree
 
 from ._announced import announced
@@ -20,17 +19,18 @@ from ._choices import choices
 from ._digests import Hasher, digest_of, digest_of_array
 
 _first: weakref.WeakValueDictionary[str, Callable] = weakref.WeakValueDictionary()  # by digest
-_known: weakref.WeakKeyDictionary[Callable, weakref.ref[Callable]] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Any, dict[Any, weakref.ref[Callable]]] = weakref.WeakKeyDictionary()
 
 
 def first_of_same_code(tree: PyTree) -> PyTree:
     """Returns a tree in which the first function with the same code replaces each function.
 
     Two functions are the same if their code, their defaults, the module variables that they read and the variables that
-    they close over are the same. JAX arrays are immutable and compared by identity, NumPy arrays by their numbers. A
-    function is not replaced if it reads a traced value, a large NumPy array, a value of unknown kind, or names that its
-    code does not show (`getattr`, an import of a module of the user). As with `jax.jit`, a function object is compared
-    once: later changes of the variables that it reads have no effect.
+    they close over are the same; two bound methods, if also the attributes of their objects are. Arrays are compared by
+    their numbers, large ones of JAX and those on several devices by identity. A function is not replaced if it reads a
+    traced value, a large NumPy array, a value of unknown kind, or names that its code does not show (`getattr`, an
+    import of a module of the user). As with `jax.jit`, a function object is compared once: later changes of the
+    variables that it reads have no effect.
     """
     return jax.tree.map(_first_of, tree)
 
@@ -48,22 +48,28 @@ def filter_jit(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _first_of(x: Any) -> Any:
-    if not isinstance(x, types.FunctionType | functools.partial):
+    if not isinstance(x, types.FunctionType | types.MethodType | functools.partial):
         return x
     try:
-        known = _known.get(x)
-        found = None if known is None else known()
+        # a bound method is made anew each time it is read: its object is the one that is compared once
+        known = _known.setdefault(getattr(x, "__self__", x), {})
+        name = getattr(x, "__func__", None)
+        found = known[name]() if name in known else None
         if found is None:
             found = _first.setdefault(Hasher("function", _of_array, certain=True).digest(x), x)
-            _known[x] = weakref.ref(found)
+            known[name] = weakref.ref(found)
         return found
     except (TypeError, ValueError, AttributeError, RecursionError):  # it reads what cannot be compared
         return x
 
 
 def _of_array(x: Any) -> str:
+    large = x.nbytes > choices().calls.compared_bytes_at_most
     if isinstance(x, jax.Array):
-        return digest_of("identity", str(id(x)))  # the function keeps it, so that no other array has its place
-    if isinstance(x, np.ndarray) and x.nbytes > choices().calls.compared_bytes_at_most:
+        if large or len(x.devices()) > 1:
+            # the function keeps it, so that no other array has its place
+            return digest_of("identity", str(id(x)))
+        return digest_of("values", str(x.weak_type), str(x.sharding), digest_of_array(x))
+    if large:
         raise TypeError("too large to be compared")
     return digest_of_array(x)
