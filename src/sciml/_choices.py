@@ -62,6 +62,16 @@ class LaneChoices:
     tangents_unfused_at_most: int = _choice(
         200, "operations", "XLA fuses the forward-mode derivative of a shorter program well enough."
     )
+    merged_at_most: int = _choice(
+        1024,
+        "elements",
+        "Alike operations on single numbers become one operation on an array if all arrays are at most this large: "
+        "places of numbers are looked up one by one.",
+        "first_results",
+    )
+    merged_pieces_at_most: int = _choice(
+        4, "pieces", "Numbers from more pieces of arrays are gathered, not concatenated.", "first_results"
+    )
     scalar_at_most: int = _choice(
         8, "members", "Vectorisation does not pay off for this many members or fewer.", "gate"
     )

@@ -94,6 +94,35 @@ def test_derivatives(adjoint):
     np.testing.assert_allclose(jax.grad(end)(0.5), jax.grad(lambda rate: total(exact(y0, 1.0, rate)))(0.5), rtol=1e-5)
 
 
+def coupled(t, y, args):
+    """A field of single numbers that read each other, whose parameters are single numbers of Python's, too."""
+    names = list(y)
+    before = dict(zip(names, names[-1:] + names[:-1]))
+    return {x: args["in"][x] * y[before[x]] / (1 + y[x] ** 2) - args["out"] * y[x] for x in names}
+
+
+@pytest.mark.parametrize("dtype", [pytest.param(float, marks=pytest.mark.x64), jnp.float32])
+def test_arguments_of_many_leaves(dtype):
+    """The solution and its derivatives are those of one array."""
+    y0 = {f"{i:02d}": jnp.asarray(1.0 + i / 10, dtype) for i in range(COUNT)}
+    args = {"in": dict(zip(y0, RATES.tolist())), "out": 0.5}
+    options = dict(t0=0.0, t1=1.0, dt=0.1)
+
+    def of_leaves(args, y0):
+        return jnp.stack(list(sciml.solve(coupled, y0, args=args, **options).ys.values()))[:, 0]
+
+    def of_array(args, y0):
+        rates, out = jnp.asarray(list(args["in"].values()), dtype), jnp.asarray(args["out"], dtype)
+        field = lambda t, y, args: rates * jnp.roll(y, 1) / (1 + y**2) - out * y  # noqa: E731
+        return sciml.solve(field, jnp.stack(list(y0.values())), **options).ys[0]
+
+    tol = 1e-12 if dtype is float else 1e-5
+    np.testing.assert_allclose(of_leaves(args, y0), of_array(args, y0), rtol=tol)
+    arrays = jax.tree.map(lambda x: jnp.asarray(x, dtype), args)
+    found, expected = (jax.grad(lambda a, f=f: jnp.sum(f(*a) ** 2))((arrays, y0)) for f in (of_leaves, of_array))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=100 * tol), found, expected)
+
+
 def test_a_field_of_another_structure_is_refused_in_the_words_of_the_state():
     y0 = state()
     with pytest.raises(ValueError, match="The vector field must return the structure of `y0`, {'00': float"):

@@ -22,7 +22,7 @@ from .._status import Status
 from .._types import Args, RealScalarLike, Y
 from .._warn import warn
 from ..kernels._backends import XLA, KernelRequest
-from ..kernels._lanes import Lanes
+from ..kernels._lanes import Lanes, with_alike_merged
 from ._plan import Plan, Times
 from ._save_intervals import run as run_intervals
 from ._solution import Solution, Stats
@@ -119,17 +119,40 @@ def _in_the_form_of(x: Array, tolerance: Any) -> Array:
 
 
 class PackedModel(eqx.Module):
-    """A model of the packed state."""
+    """A model of the packed state and of packed arguments.
 
-    model: Callable
+    Attributes:
+        rest: The model and its `args`, without their arrays.
+        packing: How the state is packed.
+        parameters: How these arrays are packed.
+    """
+
+    rest: PyTree
     packing: Packing = eqx.field(static=True)
+    parameters: Packing = eqx.field(static=True)
 
-    def __call__(self, t: RealScalarLike, y: tuple, args: Args) -> tuple:
+    def __call__(self, t: RealScalarLike, y: tuple, args: tuple) -> tuple:
         """Returns the rates, packed."""
-        y = self.packing.unpack(y)
-        out = literals_as_arrays(self.model(t, y, args), y)
-        check_like(y, jax.tree.map(jnp.asarray, out))
-        return self.packing.pack(out)
+
+        def packed(t: Any, y: tuple, args: tuple) -> tuple:
+            y = self.packing.unpack(y)
+            model, args = eqx.combine(self.parameters.unpack(args), self.rest)
+            out = literals_as_arrays(model(t, y, args), y)
+            check_like(y, jax.tree.map(jnp.asarray, out))
+            return self.packing.pack(out)
+
+        return with_alike_merged(packed, t, y, args)
+
+
+def _packed(model: Callable, y0: Y, args: Args, packing: Packing) -> tuple[PackedModel, tuple]:
+    """Returns the model of a packed state, and its packed arguments."""
+    parameters, rest = eqx.partition((model, args), eqx.is_array)
+    leaves, treedef = jax.tree.flatten(parameters)
+    # an array gives its dtype to a result, a number of Python's does not: here that is the same
+    dtypes = {x.dtype for x in jax.tree.leaves(y0)}
+    small = [dtypes == {x.dtype} and x.size <= choices().lanes.unstacked_at_most for x in leaves]
+    of_parameters = Packing(treedef, tuple((x.shape, x.dtype) if s else None for x, s in zip(leaves, small)))
+    return PackedModel(rest, packing, of_parameters), of_parameters.pack(parameters)
 
 
 def packing_of(y0: Y) -> Packing | None:
@@ -342,8 +365,9 @@ def integrate(
     packing = _packing(model, y0, settings, resume)
     if packing is not None:
         few, tolerances = packing.pack(y0), packing.tolerances(tolerances, y0)
+        packed, parameters = _packed(model, y0, args, packing)
         with chosen("batching.packed_from"):
-            sol = integrate(PackedModel(model, packing), few, args, times, tolerances, settings)
+            sol = integrate(packed, few, parameters, times, tolerances, settings)
         return dataclasses.replace(sol, ys=packing.unpack(sol.ys))
     problem = open_problem(model, y0, args, times, tolerances, plan, plan.equal)
     traced = plan.traced or times.longest is not None  # else every argument has been checked

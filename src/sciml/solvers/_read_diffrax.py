@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
+from jax.core import Tracer
 from jaxtyping import PyTree
 
 from .._checks import check_function, check_tolerance, concrete, no_instance
@@ -36,6 +37,7 @@ def stepper_of(
         TypeError: If it is not a solver.
     """
     if isinstance(solver, AbstractStepper):
+        check_numbers(solver)
         if solver.traits.dense and type(solver).interpolate is AbstractStepper.interpolate:
             raise TypeError(
                 f"`solver={type(solver).__name__}()` has `Traits(dense=True)`, so it needs a method `interpolate`."
@@ -50,6 +52,30 @@ def stepper_of(
         return with_history(within(solver.stepper(y0)))
     stepper = from_diffrax(solver) or implicit_from_diffrax(solver)
     return None if stepper is None else within(stepper)
+
+
+def check_numbers(solver: Any) -> None:
+    """Checks that no field of a method of the caller is an array: methods are compared by value, as constants.
+
+    A derivative with respect to such a field would be 0, and a batch of methods would be one method.
+
+    Args:
+        solver: A solver; those that are no `AbstractStepper` are left alone.
+
+    Raises:
+        TypeError: If a field is an array.
+    """
+    if not isinstance(solver, AbstractStepper):
+        return
+    for name, value in vars(solver).items():
+        leaves = jax.tree.leaves(value)
+        if any(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves):
+            kind = "traced" if any(isinstance(leaf, Tracer) for leaf in leaves) else "an array"
+            raise TypeError(
+                f"`solver={type(solver).__name__}(...)`: its field `{name}` is {kind}, but the "
+                "fields of a method must be numbers or tuples: methods are constants of a compiled solve. A number "
+                "that is differentiated or differs between members belongs to the model, to `args`, or to the state."
+            )
 
 
 class StepControl(NamedTuple):

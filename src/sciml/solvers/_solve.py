@@ -24,7 +24,7 @@ from . import _diffrax_fallback
 from ._calls import WarmCall, compiled, find, key_of, remember, split, wait_shortly
 from ._integrate import Settings, integrate
 from ._plan import Plan, default_solver, make_plan, plan_events, with_courant_number
-from ._read_diffrax import stepper_of
+from ._read_diffrax import check_numbers, stepper_of
 from ._request import Interval, Request
 from ._save_intervals import intervals_of
 from ._solution import Solution
@@ -263,6 +263,7 @@ def _solved_for_times(model: Any, y0: Y, request: Request, continuation: Continu
     alike = events is None and request.key is None and not continuation and not isinstance(model, AbstractDelayed)
     model = model.vector_field if isinstance(model, diffrax.ODETerm) else model
     # a call like one before takes its compiled program, with nothing read but shapes, numbers and identities
+    check_numbers(request.solver)  # before methods are compared
     choices = request._replace(args=None, adjoint=adjoint), kernel
     name, arrays = key_of((model, y0, request.args), choices) if alike else (None, [])
     call = find(name)

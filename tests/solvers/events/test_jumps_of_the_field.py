@@ -147,6 +147,29 @@ def test_two_at_one_time(adjoint):
 
 
 @pytest.mark.x64
+@each([Checkpointed(), Gauss()])
+def test_two_inputs_that_jump_at_one_time(adjoint):
+    """The first time has the derivatives by both; a shift of 1e-9 gives each, and only rounding moves the state."""
+
+    def end(times):
+        field = lambda t, y, a: jnp.where(t < a[0], 0.0, 4.0) - y - jnp.where(t < a[1], 0.0, 2.0) * y  # noqa: E731
+        how = dict(t0=0.0, t1=3.0, args=times, adjoint=adjoint, rtol=1e-8, atol=1e-10)
+        return sciml.solve(field, jnp.array(1.0), events=Schedule(times), **how).ys[-1]
+
+    def exact(times):
+        between = 4 + (jnp.exp(-times[0]) - 4) * jnp.exp(times[0] - times[1])
+        return 4 / 3 + (between - 4 / 3) * jnp.exp(-3 * (3 - times[1]))
+
+    found = jax.jit(jax.value_and_grad(end))
+    for times in (jnp.array([1.5, 1.5]), jnp.array([1.5, 1.5 + 1e-9])):
+        value, by_times = found(times)
+        np.testing.assert_allclose(value, exact(times), rtol=1e-7)
+        right = jax.grad(exact)(times)
+        expected = right if times[1] > times[0] else jnp.array([right.sum(), 0.0])
+        np.testing.assert_allclose(by_times, expected, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.x64
 @each(FEW)
 @pytest.mark.parametrize("at", ["start", "end"])
 def test_at_the_ends_of_a_solve(adjoint, at):

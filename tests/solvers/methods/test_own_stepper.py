@@ -1,5 +1,6 @@
 """Methods of one's own that are not what they should be: said where the solve is traced, or as a status."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -106,3 +107,46 @@ def test_an_adjoint_that_returns_no_result():
 
     with pytest.raises(TypeError, match="`States.run` must return the result of a loop"):
         solve(Heun(), adjoint=States())
+
+
+class ExponentialEuler(AbstractStepper):
+    k: float
+    order = 1
+    evaluations = 1
+    has_error = False
+
+    def step(self, field, t, h, y, memory):
+        return Step(y + (1 - jnp.exp(-self.k * h)) / self.k * field(t, y))
+
+
+class StaticExponentialEuler(ExponentialEuler):
+    k: float = eqx.field(static=True)
+
+
+@pytest.mark.filterwarnings("ignore:A JAX array is being set as static")
+@pytest.mark.parametrize("kind", [ExponentialEuler, StaticExponentialEuler])
+def test_fields_of_methods_are_constants(kind):
+    """Derivatives with respect to them would be 0; afterwards all is as before."""
+
+    def end(k):
+        return solve(kind(k), dt=0.1).ys[-1, 0]
+
+    before = end(3.0)
+    for transform in (jax.grad, jax.jit, lambda f: lambda k: jax.jvp(f, (k,), (1.0,))):
+        with pytest.raises(TypeError, match="its field `k` is traced, but the fields of a method must be numbers"):
+            transform(end)(3.0)
+    with pytest.raises(TypeError, match="its field `k` is traced"):
+        jax.vmap(end)(jnp.ones(3))
+    with pytest.raises(TypeError, match="its field `k` is an array"):
+        end(np.asarray(3.0))
+    assert end(3.0) == before
+
+
+@pytest.mark.parametrize("options", [dict(dt=0.1), dict(rtol=1e-4)], ids=["fixed", "adaptive"])
+def test_memory_without_a_beginning(options):
+    class Other(Heun):
+        def made(self, t, h, step):
+            return step._replace(memory=step.y1)
+
+    with pytest.raises(TypeError, match="`Other.step` must return `memory` with the structure, shapes and dtypes of"):
+        solve(Other(), **options)

@@ -1,7 +1,7 @@
 """Primitives that act on each element separately, applied entry by entry to unstacked values."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -72,6 +72,14 @@ def _shortcut(name: str, entries: list[Any]) -> Any:
     return None
 
 
+def folded(name: str, entries: Sequence[Any], out_dtype: Any) -> Any:
+    """Returns the result of an operation on constants; None if it is left to the program."""
+    if name in _FOLD:  # by NumPy, which warns where XLA gives infinities
+        with np.errstate(all="ignore"):
+            return np.dtype(out_dtype).type(_FOLD[name](*entries))
+    return entries[0].astype(out_dtype) if name == "convert_element_type" else None
+
+
 def apply(name: str, bind: Callable[..., Any], entries: list[Any], dtypes: list[Any], out_dtype: Any) -> Any:
     """Applies an elementwise primitive to one entry of each input.
 
@@ -90,11 +98,9 @@ def apply(name: str, bind: Callable[..., Any], entries: list[Any], dtypes: list[
         if known is not None:
             return known
     if all(constants):
-        if name in _FOLD:  # by NumPy, which warns where XLA gives infinities
-            with np.errstate(all="ignore"):
-                return np.dtype(out_dtype).type(_FOLD[name](*entries))
-        if name == "convert_element_type":
-            return entries[0].astype(out_dtype)
+        known = folded(name, entries, out_dtype)
+        if known is not None:
+            return known
     lanes = max((x.shape for x in entries), key=len)
     arrays = [as_operand(x, d) for x, d in zip(entries, dtypes)]
     return bind(*promote([x if x.shape == lanes else jax.lax.broadcast(x, lanes) for x in arrays]))

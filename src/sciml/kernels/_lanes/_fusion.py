@@ -22,6 +22,7 @@ from ..._choices import choices
 from ..._jax._barrier import computed_once, held_back, opaque
 from ..._jax._interpreters import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from ..._jax._matrix_products import Transposed, reads_columns
+from ..._jax._platform import default_platform
 from ..._jax._sources import at_source_of
 from ..._jax._vma import as_traced, promote, to_varying, vma_of
 from ..._jax.programs import _names as names, array_of, evaluate, from_outside, program_called, run_equation
@@ -110,10 +111,7 @@ def _run(closed: ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int, ...], r
 
         return as_traced(evaluate(jaxpr, given, run, array_of), jaxpr.outvars)
 
-    @jax.custom_jvp
-    def run(*given):
-        # only in XLA's CPU backend do fusions have one result
-        return jax.lax.platform_dependent(*given, cpu=fused, default=plain)
+    run = jax.custom_jvp(fused)
 
     @run.defjvp
     def _(primals, tangents):
@@ -123,8 +121,10 @@ def _run(closed: ClosedJaxpr, arrays: Sequence[Array], lanes: tuple[int, ...], r
         # barriers would mix tangents, and fusions need none
         return out, _tangents(without_barriers, primals, tangents, out, lanes)
 
+    # Only in XLA's CPU backend do fusions have one result. The platform is read here: a program with a branch for each
+    # platform is twice as long to trace.
     as_it_stands = jaxpr.effects or all(len(part) == 1 and _as_it_stands(*part, fixed) for part in parts)
-    return (plain if as_it_stands else run)(*closed.consts, *arrays)
+    return (plain if as_it_stands or default_platform() != "cpu" else run)(*closed.consts, *arrays)
 
 
 def _tangents(

@@ -96,8 +96,9 @@ class ModelWithEvents(eqx.Module):
     @classmethod
     def of(cls, model: Callable, events: tuple[Any, ...], t0: Array, t1: Array) -> "ModelWithEvents":
         """Returns a model with its events, for a solve from one time to another."""
-        direction = sign_of(t1 >= t0, t0.dtype)
-        return cls(model, events, direction, resolution_of(t0, t1), jnp.asarray(t1, t0.dtype))
+        direction, resolution = sign_of(t1 >= t0, t0.dtype), resolution_of(t0, t1)
+        events = _one_after_another_at_end(events, direction, resolution, t0, t1)
+        return cls(model, events, direction, resolution, jnp.asarray(t1, t0.dtype))
 
     def __call__(self, t: RealScalarLike, y: Y, args: Args) -> Y:
         """Returns the vector field."""
@@ -165,8 +166,7 @@ def check_order(events: tuple[Any, ...], forwards: bool | None) -> None:
 def out_of_order(model: "ModelWithEvents") -> Array | None:
     """Returns whether traced times of schedules are not in the direction of time; None where all are known.
 
-    After the first of several rows at one time, a short step leads to the next row. At the end of the solve there is no
-    such step, so the end may only come once.
+    In a solve too short for the steps between several rows at its end, that end may only come once.
     """
     direction = model.direction
     wrong = []
@@ -174,9 +174,42 @@ def out_of_order(model: "ModelWithEvents") -> Array | None:
         if isinstance(schedule, Schedule) and not concrete(schedule.times):
             times = schedule.times.astype(direction.dtype)
             follows = (direction * (times[1:] - times[:-1]) >= 0) & jnp.isfinite(times[:-1]) | jnp.isinf(times[1:])
-            at_end = jnp.abs(times - model.t1) <= 8 * model.resolution
+            at_end = jnp.abs(times - model.t1) <= _APART / 2 * model.resolution
             wrong.append(~jnp.all(follows) | jnp.isnan(times[0]) | jnp.any(at_end[1:] & at_end[:-1]))
     return jnp.any(jnp.stack(wrong)) if wrong else None
+
+
+_APART = 8
+"""How many resolutions of the time are between the rows of schedules that all come at the end of a solve."""
+
+
+def _one_after_another_at_end(
+    events: tuple[Any, ...], direction: Array, resolution: Array, t0: Array, t1: Array
+) -> tuple[Any, ...]:
+    """Returns events whose schedules have a few roundings of the time between several traced rows at the end.
+
+    After the first of several rows at one time, a short step leads to the next row. At the end of the solve there is no
+    later step, so the earlier rows come before it, with the derivatives of their own times. Of several schedules, all
+    rows of the first come before those of the second.
+    """
+    several = [isinstance(x, Schedule) and not concrete(x.times) and x.times.shape[0] > 1 for x in events]
+    if not any(several):
+        return events
+    space, later, found = _APART * resolution, jnp.zeros_like(t1), []
+    for event in reversed(events):
+        if isinstance(event, Schedule):
+            times = jnp.asarray(event.times, t1.dtype)
+            left = direction * (t1 - times)
+            due = (left >= -space / 2).astype(t1.dtype)
+            follow = jnp.cumsum(due[::-1])[::-1] - due + later  # how many come after each
+            early = jnp.where(due > 0, jnp.maximum(follow * space - left, 0), 0)
+            fits = jnp.all((early == 0) | (left + early <= direction * (t1 - t0)))
+            moved = times - jax.lax.stop_gradient(direction * jnp.where(fits, early, 0))
+            event = eqx.tree_at(lambda x: x.times, event, moved)
+            last = (early > 0) | (due > 0) & (left <= space / 2)
+            later = later + jnp.maximum(jnp.sum(last, dtype=later.dtype) - 1, 0)
+        found.append(event)
+    return tuple(reversed(found))
 
 
 def lacking(events: tuple[Any, ...], direction: Array, t0: Array, y0: Y) -> Array | None:

@@ -315,8 +315,10 @@ class WithEvents(AbstractWrappedStepper):
                 jnp.where(land & (jnp.abs(value) <= x.zero), new, jnp.where(value == 0, side, jnp.sign(value)))
                 for land, value, x, new, side in zip(self._of_events(lands), values, found, away, kept)
             )
-            near = jnp.abs(now - detection.last) < _CROWDED * clock.resolution
-            crowded = jnp.where(near & (detection.count > 0), detection.crowded + 1, jnp.zeros_like(detection.crowded))
+            near = (detection.count > 0) & (jnp.abs(now - detection.last) < _CROWDED * clock.resolution)
+            kinds = zip(lands, self.layout.is_schedule, self.layout.parts)
+            endless = _any(land for land, listed, part in kinds if part or not listed)
+            crowded = jnp.where(near & endless, detection.crowded + 1, jnp.zeros_like(detection.crowded))
             memory = self.base.init(field.base, later, y1)
             return later, y1, memory, changed._replace(sides=signs, crowded=crowded), events
 
@@ -479,11 +481,16 @@ class WithEvents(AbstractWrappedStepper):
         return clock._replace(given=(*clock.given[:number], due, *clock.given[number + 1 :]))
 
     def _due(self, clock: Clock, t: Array, rows: tuple[Array, ...]) -> tuple[Bool[Array, ""], ...]:
-        """Returns of which schedules the next time has come."""
-        return tuple(
-            (row < given.shape[0]) & (clock.direction * (_row(given, row) - t) <= 4 * clock.resolution)
-            for given, row in zip(clock.given, rows)
-        )
+        """Returns of which schedules the next time has come; a schedule waits for all traced rows of earlier ones."""
+        due, waits = [], jnp.zeros((), bool)
+        for given, row, traced in zip(clock.given, rows, self._of_schedules(self.layout.timed)):
+            due.append(self._has_come(clock, t, given, row) & ~waits)
+            if traced and len(due) < len(rows):
+                waits = waits | self._has_come(clock, t, given, row + 1)
+        return tuple(due)
+
+    def _has_come(self, clock: Clock, t: Array, given: Array, row: Array) -> Bool[Array, ""]:
+        return (row < given.shape[0]) & (clock.direction * (_row(given, row) - t) <= 4 * clock.resolution)
 
     def _stop(self, clock: Clock, t: Array, rows: tuple[Array, ...]) -> Array:
         """Returns the length of a step that ends just before the next time of a schedule."""

@@ -223,17 +223,15 @@ def take_step(
     """Returns a step of a method, NaN where its system had no solution or its end is not admissible.
 
     Raises:
-        TypeError: If the method returns no `Step`, or a state unlike the one that it was given.
+        TypeError: If the method returns no `Step`, or a state or memory unlike the one that it was given.
     """
     step, name = stepper.step(field, t, h, y, memory), type(stepper).__name__
     if not isinstance(step, Step):
         raise TypeError(f"`{name}.step` must return a `sciml.solvers.Step`, but returns {type(step).__name__}.")
-    kinds = [[(jnp.shape(x), jnp.result_type(x).name) for x in jax.tree.leaves(tree)] for tree in (y, step.y1)]
-    if jax.tree.structure(y) != jax.tree.structure(step.y1) or kinds[0] != kinds[1]:
-        raise TypeError(
-            f"`{name}.step` must return `y1` with the structure, shapes and dtypes of `y`, {structure_words(y)}, but "
-            f"returns {structure_words(step.y1)}.{first_difference(y, step.y1, arrays=True)}"
-        )
+    _check_like(y, step.y1, f"`{name}.step` must return `y1` with the structure, shapes and dtypes of `y`")
+    _check_like(
+        memory, step.memory, f"`{name}.step` must return `memory` with the structure, shapes and dtypes of `init`"
+    )
     conditions = [x for x in (step.solvable, step.admissible, step.converged) if x is not None]
     if not conditions:
         return step
@@ -242,3 +240,12 @@ def take_step(
     what = (step.y1, step.error, step.measured)
     y1, error, measured = jax.tree.map(lambda x: jnp.where(found, x, jnp.full_like(x, jnp.nan)), what)
     return step._replace(y1=y1, error=error, measured=measured)
+
+
+def _check_like(given: PyTree, returned: PyTree, rule: str) -> None:
+    kinds = [[(jnp.shape(x), jnp.result_type(x).name) for x in jax.tree.leaves(tree)] for tree in (given, returned)]
+    if jax.tree.structure(given) != jax.tree.structure(returned) or kinds[0] != kinds[1]:
+        raise TypeError(
+            f"{rule}, {structure_words(given)}, but returns {structure_words(returned)}."
+            f"{first_difference(given, returned, arrays=True)}"
+        )

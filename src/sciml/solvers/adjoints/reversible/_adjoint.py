@@ -258,7 +258,8 @@ class Reversible(AbstractAdjoint):
         if not isinstance(stepper, RungeKutta):
             raise TypeError(
                 "`adjoint=Reversible()` requires an explicit Runge-Kutta method as `solver`. Use a method such as "
-                "`diffrax.Tsit5()`, or `sciml.adjoints.Checkpointed()`."
+                "`diffrax.Tsit5()`, or `sciml.adjoints.Checkpointed()`. A custom method must be a diffrax method with "
+                "a tableau, or have `Traits(symmetric=True)`."
             )
         return ReversibleStepper(stepper, self.coupling)
 
