@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml.solvers import BDF, Rodas5P, _stiff_method as stiff_method
+from sciml.solvers import ARK, BDF, Rodas5P, _stiff_method as stiff_method
 from sciml.solvers._request import Request
 from sciml.solvers._stiff_choice import method_before
+from sciml.spatial import Dirichlet, Grid, Neumann, Robin, pulse
 
 from .common import close
 
@@ -245,6 +246,28 @@ def test_what_is_asked_before():
     jax.jit(lambda y: seen.append(method_before(chain, y, given)))(y0)
     jax.grad(lambda y: (seen.append(method_before(chain, y, given)), jnp.sum(y))[1])(y0)
     assert seen[0] is None and isinstance(seen[1], Rodas5P)
+
+
+@pytest.mark.x64
+def test_diffusion_that_only_multigrid_solves():
+    """A stabilised method, unless steps are fixed, or too many by the eigenvalues at the start."""
+    grid = Grid((8, 8))
+    walls = {"x-": Dirichlet(1.0), "x+": Robin(a=1.0, b=0.5, c=0.0), "y": Neumann(0.0)}
+    model, y0 = sciml.models.Diffusion(grid, walls, 1.0 + pulse(grid)), pulse(grid)
+
+    def taken(model=model, y0=y0, **options):
+        return sciml.solve(model, y0, **(dict(t0=0.0, t1=0.01) | options)).solver
+
+    assert taken() == "ROCK(order=4)" and taken(y0=y0.astype(jnp.float32)) == "RKC2"
+    assert taken(dt=5e-3) == taken(sciml.models.Diffusion(grid, Neumann(0.0))) == "ARK(order=3)"
+    given = Request(t0=0.0, t1=1.0)
+    assert method_before(model, y0, given) is None
+    assert isinstance(method_before(model, y0, given._replace(t1=1e5)), ARK)
+    stiff = sciml.models.Diffusion(grid, walls, 1e6 * (1.0 + pulse(grid)))
+    assert isinstance(method_before(stiff, y0, given._replace(t1=100.0)), ARK)
+    names = []
+    jax.jit(lambda model: names.append(taken(model, throw=False)))(model)
+    assert names == ["ROCK(order=4)"]  # by the type, where no number is known
 
 
 def test_it_is_logged(caplog):

@@ -149,6 +149,14 @@ class AbstractSplit(AbstractModel):
         ```
     """
 
+    @property
+    def iterates(self) -> bool:
+        """Whether `solve_shifted` is an iteration over a field, and the model a diffusion with `spectral_radius`.
+
+        A stabilised method is then the default: it compiles faster than the iteration, and usually runs faster.
+        """
+        return False
+
     @abc.abstractmethod
     def stiff(self, y: Y, args: Args) -> Y:
         """Returns $A y$, linear in `y` but for a constant, such as what flows in at walls."""

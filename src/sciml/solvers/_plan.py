@@ -29,6 +29,8 @@ from .methods._stepper import AbstractStepper
 from .methods.around._admissible import Admissible, Within, read_admissible
 from .methods.around._courant import FollowingWaves
 from .methods.around._projection import Projected, check_invariants
+from .methods.explicit._rkc import RKC2
+from .methods.explicit._rock import ROCK
 from .methods.explicit._ssp import SSPRK33
 from .methods.mechanical._leapfrog import Leapfrog
 from .methods.mechanical._verlet import VelocityVerlet
@@ -383,6 +385,20 @@ def with_courant_number(model: Any, request: Request) -> Request:
     return request._replace(cfl=float(cfl))
 
 
+def is_stabilised(model: Any, request: Request) -> bool:
+    """Returns whether a stabilised method is the default for a model with a stiff linear part.
+
+    Where implicit systems need an iteration, a step by multigrid costs thousands of evaluations, and its program is
+    four times as long. Fixed steps may be longer than any number of stages stabilises.
+    """
+    return isinstance(model, AbstractSplit) and model.iterates and not request.fixed_steps and request.cfl is None
+
+
+def stabilised(y0: PyTree) -> ROCK | RKC2:
+    """Returns the stabilised method for a state: of order four only if rounding stays below its error estimates."""
+    return ROCK(order=4) if all(jnp.finfo(x.dtype).bits >= 64 for x in jax.tree.leaves(y0)) else RKC2()
+
+
 def default_solver(model: Any, request: Request, y0: PyTree) -> Any:
     """Returns the given method, or one for the model by its type and by whether its steps are fixed."""
     if request.solver is not None:
@@ -394,7 +410,7 @@ def default_solver(model: Any, request: Request, y0: PyTree) -> Any:
     if isinstance(model, AbstractSemilinear):
         return ETDRK(order=4)
     if isinstance(model, AbstractSplit):
-        return ARK(order=3)
+        return stabilised(y0) if is_stabilised(model, request) else ARK(order=3)
     if isinstance(model, AbstractSecondOrder) and request.fixed_steps:
         return VelocityVerlet()
     if isinstance(model, AbstractPartitioned) and request.fixed_steps:

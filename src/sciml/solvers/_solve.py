@@ -125,7 +125,8 @@ def solve(
             `sciml.solvers` run in sciml's own loops; other diffrax solvers, and any with a custom `root_finder`, run in
             diffrax's loop. By default the method depends on the model:
 
-            - `AbstractSemilinear`: `ETDRK`; `AbstractSplit`: `ARK`; `AbstractConservationLaw`: `SSPRK33`.
+            - `AbstractSemilinear`: `ETDRK`; `AbstractSplit`: `ARK`, or with adaptive steps `ROCK` (in float32
+              `RKC2`) for diffusion that only multigrid solves; `AbstractConservationLaw`: `SSPRK33`.
             - With fixed steps, `AbstractSecondOrder`: `VelocityVerlet`; `AbstractPartitioned`: `Leapfrog`.
             - With noise: `diffrax.SRA1` if it is additive, `SRIW1` if it is scalar or diagonal, otherwise
               `diffrax.Euler` (`EulerHeun` for the Stratonovich interpretation), or `diffrax.SPaRK` with adaptive steps.

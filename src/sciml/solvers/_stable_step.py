@@ -136,7 +136,7 @@ def _with_step(request: Request, interval: Interval, dt: Any) -> tuple[Request, 
 def _limit(*given: Any) -> Array:
     """The longest stable step, known if its inputs are known."""
     if concrete(jnp.add(0, 0)) and all(map(concrete, jax.tree.leaves(given))):
-        return _compiled(*given)
+        return longest_known(*given)
     closed = jax.make_jaxpr(lambda: longest_step(*given))()  # in a trace: what it depends on are its constants
     evaluate = jaxpr_as_fun(closed)
     if not all(map(concrete, closed.consts)):
@@ -161,4 +161,4 @@ def longest_step(
     return stability.longest_step(jnp.where(jnp.asarray(end) < start, -found, found)).astype(start.dtype)
 
 
-_compiled = eqx.filter_jit(longest_step)
+longest_known = eqx.filter_jit(longest_step)

@@ -25,15 +25,17 @@ from .._status import Status
 from .._types import Args, Y
 from ..kernels._use import USED
 from ._calls import compiled, split
-from ._plan import DEFAULT_MAX_STEPS
+from ._plan import DEFAULT_MAX_STEPS, is_stabilised, stabilised
 from ._request import Request
 from ._solution import Solution
+from ._stable_step import longest_known
 from ._stiff_method import Chosen, log_choice, promises_stiffness, stiff_method
 from ._with_noise import is_noisy
 from .adjoints._checkpointed import Checkpointed
 from .adjoints._direct import Direct
 from .adjoints._forward import Forward
 from .control._stability import estimated_radius
+from .methods.split._imex import ARK
 
 _STABLE = 3.3
 """How far from zero the stability of `diffrax.Tsit5` ends, on the negative axis."""
@@ -60,11 +62,13 @@ def method_before(model: Any, y0: Y, request: Request) -> Any:
         y0: The initial state.
         request: The arguments of `solve`.
     """
+    if is_stabilised(model, request):
+        return _implicit_if_stiff(model, y0, request)
     if _size(y0) < choices().stiff.probed_from or not _may_change(model, request) or promises_stiffness(model):
         return None
-    t0, t1, most, args = request.t0, request.t1, request.max_steps, request.args
-    known = _constant((model, y0, args))
-    if known is None or not all(isinstance(x, _NUMBERS) and concrete(x) for x in (t0, t1)):
+    t0, t1, most = request.t0, request.t1, request.max_steps
+    known = _known(model, y0, request)
+    if known is None:
         return None
     try:
         radius = _radius_of(*known, t0)
@@ -73,8 +77,23 @@ def method_before(model: Any, y0: Y, request: Request) -> Any:
     steps = radius * abs(float(t1) - float(t0)) / _STABLE
     if not steps > (most if isinstance(most, int) else DEFAULT_MAX_STEPS):  # NaN is for the solve to report
         return None
-    chosen = stiff_method(model, t0, y0, args)
+    chosen = stiff_method(model, t0, y0, request.args)
     return _logged(model, "would take `Tsit5` too many steps", chosen) if chosen.feasible else None
+
+
+def _implicit_if_stiff(model: Any, y0: Y, request: Request) -> Any:
+    """Returns an implicit-explicit method if a stabilised one would take too many steps of all its stages."""
+    known, stepper = _known(model, y0, request), stabilised(check_state(y0)).stepper(y0)
+    stability = stepper.limits.stability()
+    continues = request.resume is not None or getattr(request.saveat, "solver_state", False)  # by the same method
+    if known is None or stability is None or continues:
+        return None
+    try:
+        longest = float(longest_known(*known, request.t0, request.t1, stepper, stability))
+    except Exception:  # the solve says what is wrong
+        return None
+    steps = abs(float(request.t1) - float(request.t0)) / longest if longest > 0 else 0
+    return ARK(order=3) if steps > choices().stiff.stabilised_steps_at_most else None
 
 
 def method_instead(sol: Solution, model: Any, y0: Y, request: Request) -> Any:
@@ -110,6 +129,12 @@ def _may_change(model: Any, request: Request) -> bool:
     if isinstance(model, _TYPED) or is_noisy(model):
         return False
     return request.adjoint is None or isinstance(request.adjoint, Checkpointed | Direct | Forward)
+
+
+def _known(model: Any, y0: Y, request: Request) -> tuple | None:
+    """Returns model, initial state and args without derivatives; None where these or the times are not known."""
+    times = all(isinstance(x, _NUMBERS) and concrete(x) for x in (request.t0, request.t1))
+    return _constant((model, y0, request.args)) if times else None
 
 
 def _constant(tree: PyTree) -> PyTree | None:

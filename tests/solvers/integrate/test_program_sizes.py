@@ -9,6 +9,7 @@ import pytest
 
 import sciml
 from sciml._jax.programs import equations
+from sciml.spatial import Dirichlet, Grid, Neumann, Robin, pulse
 
 RODAS, BDF = sciml.solvers.Rodas5P(), sciml.solvers.BDF()
 
@@ -32,12 +33,29 @@ def solve(field, size, **options):
 
 
 SAVES = jnp.linspace(0.0, 1.0, 50)
+
+
+def heat(order):
+    """Between unequal walls, by a stabilised method."""
+    grid = Grid((8, 8))
+    walls = {"x-": Dirichlet(1.0), "x+": Robin(a=1.0, b=0.5, c=0.0), "y": Neumann(0.0)}
+    y0, solver = pulse(grid), None if order is None else sciml.solvers.ARK(order=order)
+
+    def run(k):
+        model = sciml.models.Diffusion(grid, walls, k + pulse(grid))
+        return jnp.sum(sciml.solve(model, y0, t0=0.0, t1=0.1, solver=solver).ys ** 2)
+
+    return run
+
+
 PROGRAMS = {
     "Lorenz": (solve(lorenz, 3), 1250, 3100),
     "ring of 12": (solve(ring, 12, saveat=SAVES), 1050, 2650),
     "chain of 12": (solve(chain, 12, solver=RODAS, saveat=SAVES), 1200, 3400),
     "chain of 12, BDF": (solve(chain, 12, solver=BDF, saveat=SAVES), 5300, 15000),
     "chain of 100": (solve(chain, 100, solver=RODAS), 3000, 8900),
+    "heat, unequal walls": (heat(None), 2300, 6500),
+    "heat, unequal walls, ARK": (heat(3), 3600, 12000),
 }
 
 

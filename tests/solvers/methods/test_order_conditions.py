@@ -69,12 +69,8 @@ def written_out(table, place, order):
         matrix[j] = sums[-1]
         mu, kappa = recurrence[2 * j - 1], recurrence[2 * j]
         sums.append(mu * unit[j] + (1 + kappa) * sums[-1] - kappa * sums[-2])
-    rows = list(table.rows[place])
-    for i in range(order):
-        matrix[degree + i] = sums[-1]
-        matrix[degree + i, degree : degree + i], rows = matrix[degree + i, degree : degree + i] + rows[:i], rows[i:]
-    matrix[size] = sums[-1]
-    matrix[size, degree:size] += table.weights[place]
+    matrix[degree:] = sums[-1]
+    matrix[degree:, degree:size] += table.rows[place, :, :order]
     errors = np.zeros(size + 1)
     errors[degree:] = table.errors[place]
     return matrix, matrix[size], errors

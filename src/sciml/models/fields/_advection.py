@@ -160,6 +160,11 @@ class AdvectionDiffusion(AbstractDiffusing):
         diffusion = p.diffusivity * p.laplacian(y, t=t, args=args)
         return diffusion - p.upwind(y, p.velocity, t=t, args=args)
 
+    @property
+    def iterates(self) -> bool:
+        """False: waves are not stable with many stages."""
+        return False
+
     def diffusions(self) -> Array:
         """Returns the coefficient of diffusion."""
         return self.diffusivity
@@ -236,6 +241,11 @@ class Burgers(AbstractDiffusing):
         p = with_dtype(self, y.dtype)
         velocity = y[None] if n == 1 else y
         return p.viscosity * p.laplacian(y, t=t, args=args) - p.upwind(y, velocity, t=t, args=args)
+
+    @property
+    def iterates(self) -> bool:
+        """False: waves are not stable with many stages."""
+        return False
 
     def diffusions(self) -> Array:
         """Returns the viscosity."""

@@ -38,6 +38,16 @@ class AbstractDiffusing(AbstractSplit):
     def diffusions(self) -> tuple[Array, ...] | Array:
         """Returns $D$: a number, a field or a tensor for all; or a tuple of numbers, one for each component."""
 
+    @property
+    def iterates(self) -> bool:
+        """Whether its systems are solved by multigrid: neither by transforms nor by elimination."""
+        boundary, d = self.laplacian.boundary, self.diffusions()
+        if (
+            not isinstance(boundary, Boundaries) or boundary.grid.ndim == 1
+        ):  # a field on many devices is no `Boundaries`
+            return False
+        return not ImplicitDiffusion(self.laplacian, d[0] if isinstance(d, tuple) else d).separable
+
     def stiff(self, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
         """Returns the diffusion with zero at the walls."""
         del args

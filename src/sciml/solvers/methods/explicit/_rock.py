@@ -9,9 +9,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from ...._checks import check_count, check_order
+from ...._jax._loops import scan
 from ...._jax._vma import match
 from ...._types import RealScalarLike, Y
 from .._capabilities import Traits
@@ -30,8 +31,8 @@ class RockTable(NamedTuple):
         reach: The step size times spectral radius for which the method of a degree is stable.
         recurrence: $\mu_1, \mu_2, \kappa_2, \dots, \mu_m, \kappa_m$ of all degrees, one after another.
         starts: The starts of the coefficients of each degree.
-        rows: Of each degree the rows of the stages that finish the step, one behind the other.
-        weights: The weights $b_i$ of these stages.
+        rows: Of each degree the coefficients $a_{ij}$ of the stages that finish the step, with zeros behind them, and
+            the weights $b_i$ in the last row.
         errors: The weights $e_i$ of the error estimate, the last of the slope at the end of the step.
     """
 
@@ -40,7 +41,6 @@ class RockTable(NamedTuple):
     recurrence: np.ndarray
     starts: np.ndarray
     rows: np.ndarray
-    weights: np.ndarray
     errors: np.ndarray
 
 
@@ -48,10 +48,15 @@ class RockTable(NamedTuple):
 def rock_table(order: int) -> RockTable:
     """Returns the published coefficients of order two or four."""
     with np.load(_TABLES) as file:
-        names = [name for name in RockTable._fields if name != "starts"]
+        names = "degrees", "reach", "recurrence", "errors"
         found = {name: file[f"{name}{order}"] for name in names}
+        below, weights = file[f"rows{order}"], file[f"weights{order}"]
     lengths = 2 * found["degrees"] - 1
-    return RockTable(starts=np.cumsum(lengths) - lengths, **found)
+    stages = weights.shape[1]
+    rows = np.zeros((len(weights), stages + 1, stages + 1))
+    rows[:, *np.tril_indices(stages, -1)] = below
+    rows[:, -1, :-1] = weights
+    return RockTable(starts=np.cumsum(lengths) - lengths, rows=rows, **found)
 
 
 class Rock(AbstractStabilised):
@@ -111,10 +116,6 @@ class Rock(AbstractStabilised):
         stages, first = jnp.asarray(table.degrees, jnp.int32)[place], jnp.asarray(table.starts, jnp.int32)[place]
         recurrence = match(jnp.asarray(table.recurrence, h.dtype), (t, h, y, slope))
 
-        def of(x: np.ndarray) -> list:
-            row = jnp.asarray(x, h.dtype)[place]
-            return [row[i] for i in range(x.shape[1])]
-
         def iterate(number: Any, carry: tuple) -> tuple:
             last, before, node, node_before = carry
             mu, kappa = recurrence[first + 2 * number - 3], recurrence[first + 2 * number - 2]
@@ -132,28 +133,31 @@ class Rock(AbstractStabilised):
         carry = (last, jax.tree.map(jnp.zeros_like, last), node, jnp.zeros_like(node))
         rise, _, node, _ = run(iterate, carry, stages, (t, h, y, slope))
 
-        rows, weights, errors = of(table.rows), of(table.weights), of(table.errors)
-        found = []
-        for count in range(len(weights)):
-            row, rows = rows[:count], rows[count:]
-            at = jax.tree.map(jnp.add, y, _plus(rise, h, row, found))
-            found.append(field(t + sum(row, node) * h, at))
-        rise = _plus(rise, h, weights, found)
+        # the last stages in a loop, whose body is compiled once; its last point is the end of the step
+        def finish(carry, x):
+            slopes, _ = carry
+            number, row, share = x
+            at = jax.tree.map(lambda y, d, k: y + d + _times(h * row, k), y, rise, slopes)
+            found = field(t + share * h, at)
+            put = lambda k, new: jax.lax.dynamic_update_index_in_dim(k, new, number, 0)  # noqa: E731
+            return (jax.tree.map(put, slopes, found), at), None
+
         # a step that the largest number of stages does not stabilise is rejected
-        y1 = jax.tree.map(lambda y, d: jnp.where(stable, y + d, jnp.full_like(y, jnp.nan)), y, rise)
-        end = field(t + h, y1)
-        error = _plus(jax.tree.map(jnp.zeros_like, y), h, errors, [*found, end])
+        rise = jax.tree.map(lambda d: jnp.where(stable, d, jnp.full_like(d, jnp.nan)), rise)
+        rows, errors = (jnp.asarray(x, h.dtype)[place] for x in (table.rows, table.errors))
+        shares = jnp.concatenate([node + jnp.sum(rows[:-1], axis=1), jnp.ones_like(rows[0, :1])])
+        none = jax.tree.map(lambda k: jnp.stack([jnp.zeros_like(k)] * len(rows)), slope)
+        xs = match((jnp.arange(len(rows)), rows, shares), (t, h, y, slope))
+        (slopes, y1), _ = scan(finish, (none, y), xs, like=(t, h, y, slope))
+        end = jax.tree.map(lambda k: k[-1], slopes)
+        error = jax.tree.map(lambda k: _times(h * errors, k), slopes)
         return Step(y1, error, (slope, end), (end, radius_at(field, t + h, y1)))
 
 
-def _plus(y: Y, h: Any, weights: list, slopes: list) -> Y:
-    if not weights:
-        return y
-
-    def combine(y, *slopes):
-        return y + sum(jnp.asarray(h * w, y.dtype) * k for w, k in zip(weights, slopes))
-
-    return jax.tree.map(combine, y, *slopes)
+def _times(weights: Array, slopes: Array) -> Array:
+    """Returns a sum of slopes, whose number is their first axis, times weights."""
+    weights = weights.astype(jnp.finfo(slopes.dtype).dtype)
+    return sum((weights[i] * slopes[i] for i in range(1, len(slopes))), weights[0] * slopes[0])
 
 
 _LIMITS = {2: (3, 200), 4: (5, 142)}
