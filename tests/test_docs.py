@@ -112,6 +112,7 @@ def library_calls(code: ast.AST):
             yield node, function
 
 
+@pytest.mark.always  # it takes the place of slow tests
 def test_examples_pass_arguments_that_exist():
     """Slow examples run in `make test-all` only, where an argument that is gone is found late."""
     gone = []
