@@ -203,7 +203,20 @@ def chains(rate):
     return sciml.inference.nuts(density(rate), jax.random.key(0), chains=2, draws=5, warmup=5).positions
 
 
-@pytest.mark.parametrize("call", [fit, steady, boundary, train, sweep, laplace, chains])
+def profile(rate):
+    return sciml.inference.profile_likelihood(density(rate)).intervals
+
+
+def population(rate):
+    observe = lambda m, effect, subject: sciml.inference.Normal(m["typical"] + effect, rate)  # noqa: E731
+    effects = lambda m: sciml.inference.Normal(0.0, rate)  # noqa: E731
+    priors = [(lambda m: m["typical"], sciml.inference.Improper())]
+    levels, model = np.linspace(2.0, 4.0, 6).reshape(3, 2), {"typical": jnp.array(2.0)}
+    found = sciml.inference.hierarchical(model, observe, levels, priors, effects=effects)
+    return found.modes(model), found.marginal.laplace().covariance
+
+
+@pytest.mark.parametrize("call", [fit, steady, boundary, train, sweep, laplace, chains, profile, population])
 def test_a_second_call_compiles_nothing(call):
     call(0.5)
     call(0.5)  # what is compiled on the way, operations of NumPy's kind among it

@@ -52,7 +52,7 @@ PROGRAMS = {
     "Lorenz": (solve(lorenz, 3), 1250, 3100),
     "ring of 12": (solve(ring, 12, saveat=SAVES), 1050, 2650),
     "chain of 12": (solve(chain, 12, solver=RODAS, saveat=SAVES), 1200, 3400),
-    "chain of 12, BDF": (solve(chain, 12, solver=BDF, saveat=SAVES), 5300, 15000),
+    "chain of 12, BDF": (solve(chain, 12, solver=BDF, saveat=SAVES), 3100, 9400),
     "chain of 100": (solve(chain, 100, solver=RODAS), 3000, 8900),
     "heat, unequal walls": (heat(None), 2300, 6500),
     "heat, unequal walls, ARK": (heat(3), 3600, 12000),

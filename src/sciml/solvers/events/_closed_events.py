@@ -74,7 +74,11 @@ class FieldWithEvents(AbstractField):
 
     def __init__(self, base: AbstractField, events: ClosedEvents, layout: Layout, own: slice, shared: slice):
         self.base, self.events, self.layout, self.own, self.shared = base, events, layout, own, shared
-        self.reads_time, self.has_rules = True, base.has_rules
+        self.reads_time, self.has_rules, self.on_arrays = True, base.has_rules, base.on_arrays
+
+    def of_one(self) -> "FieldWithEvents":
+        """Returns vector field and events for a single member."""
+        return FieldWithEvents(self.base.of_one(), self.events, self.layout, self.own, self.shared)
 
     def __call__(self, t: RealScalarLike, y: Any, operands: list) -> Any:
         """Returns the rate of a state: what is known of events does not change between them."""

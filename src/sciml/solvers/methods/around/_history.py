@@ -61,7 +61,8 @@ class HistoryField(AbstractField):
     """A closed vector field, which also accepts a `History`: the memory does not change between steps."""
 
     def __init__(self, field: AbstractField):
-        self.field = field
+        self.field = field  # also of a single member: `BDF` runs three times as long on LAPACK's small systems
+        self.reads_time, self.has_rules, self.on_arrays = field.reads_time, field.has_rules, field.on_arrays
 
     def __call__(self, t: RealScalarLike, y: Any, operands: list) -> Any:
         """Returns the vector field."""
