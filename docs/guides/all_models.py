@@ -40,6 +40,7 @@ def over_time(ax, model, y0, t1, labels="", log=False, scales=(1.0,) * 8, **opti
         top = int(np.argmax(y))
         side = "left" if top < len(ts) // 2 else "right"
         ax.text(ts[top], 1.02 * scale * y[top], label, color=colour, fontsize="small", ha=side, va="bottom")
+    ax.margins(y=0.12)
     ax.set(xscale="log" if log else "linear", xlim=(ts[0], ts[-1]), xlabel="time")
     finish(ax, model)
 
@@ -58,7 +59,7 @@ def few(ax):
     """Few numbers along the axes, which are small."""
     for axis in (ax.xaxis, ax.yaxis):
         if axis.get_scale() == "linear":
-            axis.set_major_locator(MaxNLocator(4))
+            axis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
         else:
             axis.set_major_locator(LogLocator(numticks=4))
             axis.set_minor_locator(NullLocator())

@@ -75,8 +75,8 @@ def integrate_and_fire():
     )
     right.plot(fine, exact, color="black", linewidth=1, label="in closed form")
     right.plot(currents, rates, "o", color=BLUE, markersize=4, label="spikes in a second")
-    right.set(xlabel="current [nA]", ylabel="rate [1/s]", xlim=(1, 4), ylim=(0, None))
-    right.legend(frameon=False)
+    right.set(xlabel="current [nA]", ylabel="rate [1/s]", xlim=(1, 4), ylim=(0, 300))
+    right.legend(frameon=False, loc="upper left")
     print(f"spikes in a second at 4 nA: {rates[-1]}, exact {exact[-1]:.1f}")
     return figure
 
@@ -93,7 +93,7 @@ def two_compartment():
     ):
         sol = sciml.solve(drug, jnp.zeros(4), t0=0.0, t1=60.0, events=drug.oral(days, amounts), saveat=ts)
         left.plot(ts, drug.concentration(sol.ys), color=colour, linewidth=1.2, label=label)
-    left.set(xlabel="time [days]", ylabel="in the blood [mg/l]", xlim=(0, 60), ylim=(0, 42))
+    left.set(xlabel="time [days]", ylabel="in the blood [mg/l]", xlim=(0, 60), ylim=(0, 54))
     left.legend(*map(reversed, left.get_legend_handles_labels()), frameon=False, loc="upper right")
     quick = models.TwoCompartment(clearance=5.0, volume=20.0, exchange=8.0, peripheral_volume=40.0, absorption=1.2)
     hours, dose = jnp.linspace(0.0, 12.0, 481), jnp.array([100.0])

@@ -13,7 +13,7 @@ import sciml
 matplotlib.use("Agg")  # pictures go to files; no screen is needed
 import matplotlib.pyplot as plt
 
-plt.rcParams["font.size"] = 12  # pages show figures at about two thirds of their width
+plt.rcParams |= {"font.size": 12, "axes.titlesize": "medium"}  # pages show figures at about two thirds of their width
 
 KEY = jax.random.key(0)
 BLUE, VERMILION = "#0072B2", "#D55E00"

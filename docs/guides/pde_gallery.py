@@ -192,7 +192,7 @@ def schnakenberg():
         axes[0].plot(k, rates, color=colour, label=f"D = {d:.3g}")
     axes[0].axhline(0.0, color="0.6", linewidth=0.8)
     axes[0].set_title("growth of small waves", loc="left", fontsize="medium")
-    axes[0].set(xlabel="k", ylim=(-0.4, 0.6))
+    axes[0].set(xlabel="k", ylim=(-0.4, 1.0))
     axes[0].legend(frameon=False)
     square = Grid((64, 64), 0.0, 60.0)
     disc = OrthogonalGrid([np.linspace(0.0, 30.0, 33), np.linspace(0.0, 2 * np.pi, 97)], Polar())
@@ -256,7 +256,7 @@ def fokker_planck():
         axes[0].plot(x, u, color=colour, label=f"t = {t:g}", linewidth=1.2)
     axes[0].plot(x, model.stationary(), color="black", linestyle=":", label="the law")
     axes[0].set_title("a density in two wells", loc="left", fontsize="medium")
-    axes[0].set(xlabel="x", ylim=(0, 1.6))
+    axes[0].set(xlabel="x", ylim=(0, 2.8))
     axes[0].legend(frameon=False)
     plane = Grid((72, 72), -2.0, 2.0)
     x, y = plane.centers
