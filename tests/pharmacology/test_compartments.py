@@ -8,7 +8,7 @@ import pytest
 import scipy.integrate
 import scipy.linalg
 
-from sciml import pharmacology as pk
+from sciml import pharmacology as pk, verify
 from sciml.pharmacology._linear import propagators
 
 from ..conftest import X64
@@ -233,6 +233,21 @@ def test_covariates_change_parameters_in_steps():
 
 
 # --- fields of models that are not linear
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(
+    "drug",
+    [
+        MANY,
+        pk.TargetMediated(pk.Compartments(cl=0.6, v1=3.0), kon=2.0, koff=0.1, kint=0.5, ksyn=1.0, kdeg=0.2),
+        pk.IndirectResponse(SATURABLE, kin=5.0, kout=0.5, effect=pk.Emax(emax=1.0, ec50=2.0, hill=1.7), kind=2),
+        pk.EffectCompartment(pk.Compartments(cl=1.0, v1=10.0), ke0=0.5),
+    ],
+    ids=lambda drug: type(drug).__name__,
+)
+def test_fields_are_models(drug):
+    verify.check_model(drug, jnp.arange(1.0, 1.0 + len(drug.names)))
 
 
 def test_saturable_elimination():

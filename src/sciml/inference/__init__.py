@@ -3,7 +3,7 @@
 - `log_density`: a posterior as a function of free variables, for any sampler; returns a `LogDensity`.
 - `Normal`, `LogNormal`, `HalfNormal`, `StudentT`, `Uniform`, `Gamma`, `Beta`: priors, and distributions of data;
   `PoissonCounts`, `NegativeBinomial`: of counts; `Improper`: no preference; `Custom`: any function, and distributions
-  of other libraries.
+  of other libraries; `Censored`: data below a limit.
 - `hierarchical`: a population of subjects with random effects.
 - `nuts`: BlackJAX's sampler, over lanes and devices. `Draws`: its result, for ArviZ.
 - `profile_likelihood`: intervals by fitting all other parameters again. `identifiability`: what data do not determine.
@@ -21,6 +21,7 @@ from ._log_density import LogDensity as LogDensity, log_density as log_density
 from ._nuts import nuts as nuts
 from ._profile import profile_likelihood as profile_likelihood
 from ._sensitivity import morris_effects as morris_effects, sobol_indices as sobol_indices
+from .distributions._censored import Censored as Censored
 from .distributions._counts import NegativeBinomial as NegativeBinomial, PoissonCounts as PoissonCounts
 from .distributions._custom import Custom as Custom
 from .distributions._normal import (

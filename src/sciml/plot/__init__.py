@@ -12,6 +12,7 @@ are not finite are left out, never connected across.
 - `surface`: a quantity over a grid of two parameters.
 - `order`: errors against step sizes, with the observed order.
 - `waterfall`: where many starts of a fit ended.
+- `goodness_of_fit`, `individual_fits`, `predictive_check`: measurements and predictions of a population.
 
 Of solutions on a `sciml.spatial.Grid`:
 
@@ -34,6 +35,11 @@ from ._errors import order as order
 from ._parameters import surface as surface, waterfall as waterfall
 from ._phase import phase as phase, quiver as quiver
 from ._pictures import field as field, frames as frames, slices as slices, space_time as space_time
+from ._population import (
+    goodness_of_fit as goodness_of_fit,
+    individual_fits as individual_fits,
+    predictive_check as predictive_check,
+)
 from ._trajectory import bands as bands, rows as rows, trajectory as trajectory
 
 if not TYPE_CHECKING:  # a type checker would believe that there is every name

@@ -51,6 +51,10 @@ class Normal(AbstractDistribution):
         scale = like(self.scale, x)
         return -0.5 * ((x - like(self.location, x)) / scale) ** 2 - jnp.log(scale) - _HALF_LOG_2PI
 
+    def log_cdf(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Returns the logarithm of the probability of a smaller number, elementwise."""
+        return jax.scipy.special.log_ndtr((x - like(self.location, x)) / like(self.scale, x))
+
     def draw(self, key: Key, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
         """Returns draws of a shape."""
         noise = jax.random.normal(key, shape, jnp.result_type(float))
@@ -100,6 +104,12 @@ class LogNormal(AbstractDistribution):
         """Returns the logarithm of the density, elementwise."""
         log_x = jnp.log(x)
         return Normal(self.location, self.scale).log_prob(log_x) - log_x
+
+    def log_cdf(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Returns the logarithm of the probability of a smaller number, elementwise."""
+        positive = x > 0
+        under = Normal(self.location, self.scale).log_cdf(jnp.log(jnp.where(positive, x, 1)))
+        return jnp.where(positive, under, -jnp.inf)
 
     def draw(self, key: Key, shape: tuple[int, ...] = ()) -> Float[Array, "..."]:
         """Returns draws of a shape."""
