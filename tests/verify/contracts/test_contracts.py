@@ -400,5 +400,7 @@ def test_stencils_that_agree_with_their_models():
     verify.check_model(by_stencil(), y0)
     walls = {"x": spatial.Dirichlet(1.0), "y": spatial.Neumann(0.5)}
     verify.check_model(sciml.models.GrayScott(grid, walls), jnp.stack([y0, 1 - y0]))
+    sound = sciml.models.Acoustic(grid)  # whose fields have a cell behind each wall
+    verify.check_model(sound, sound.rest(y0))
     refused = by_stencil(boundary=spatial.Boundaries(grid, spatial.Dirichlet(lambda t, args: t)))
     verify.check_model(refused, y0)  # a kernel does not run it
