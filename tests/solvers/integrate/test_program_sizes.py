@@ -32,6 +32,11 @@ def solve(field, size, **options):
     return lambda k: jnp.sum(sciml.solve(field, y0, t0=0.0, t1=1.0, args=k, **options).ys ** 2)
 
 
+def hires(k):
+    y0 = k * jnp.ones(8)
+    return jnp.sum(sciml.solve(sciml.models.HIRES(), y0, t0=0.0, t1=1.0, solver=RODAS).ys ** 2)
+
+
 SAVES = jnp.linspace(0.0, 1.0, 50)
 
 
@@ -51,6 +56,7 @@ def heat(order):
 PROGRAMS = {
     "Lorenz": (solve(lorenz, 3), 1250, 3100),
     "ring of 12": (solve(ring, 12, saveat=SAVES), 1050, 2650),
+    "HIRES": (hires, 3800, 14400),
     "chain of 12": (solve(chain, 12, solver=RODAS, saveat=SAVES), 1200, 3400),
     "chain of 12, BDF": (solve(chain, 12, solver=BDF, saveat=SAVES), 3100, 9400),
     "chain of 100": (solve(chain, 100, solver=RODAS), 3000, 8900),

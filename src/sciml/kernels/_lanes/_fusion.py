@@ -334,7 +334,8 @@ def _in_rows(arrays: list[Array], lanes: tuple[int, ...]) -> list[Array]:
         return rows
     # one member has no axis to reverse over: a choice whose condition always holds, for NaN too, hides it as well
     always = (jnp.arange(2) > 0) | ~(first < -jnp.inf)
-    return [jnp.where(always, x, jnp.zeros_like(x)) for x in rows]
+    zeros = {kind: jnp.zeros(2, kind) for kind in dict.fromkeys(x.dtype for x in rows)}
+    return [jax.lax.select(always, x, zeros[x.dtype]) for x in rows]
 
 
 def _apply(eqn: Any, rows: list[Array], lanes: tuple[int, ...]) -> list[Array]:

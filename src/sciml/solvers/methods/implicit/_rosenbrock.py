@@ -166,8 +166,11 @@ class Rosenbrock(AbstractStepper):
         factors = structure.factorise(jax.lax.stop_gradient(matrix))
         matrix, factors, slope, drift = structure.computed_once(matrix, factors, slope, drift)
 
+        # a program of its own, which JAX traces and differentiates once for all stages
+        solve = jax.jit(structure.solve) if structure.entry_by_entry else structure.solve
+
         def solved(right):
-            return structure.solve(matrix, factors, right)
+            return solve(matrix, factors, right)
 
         start = slope_at, solved, jnp.asarray(t, h.dtype), h, x, slope, drift
         if structure.entry_by_entry and x.size <= choices().linear.stages_written_out_at_most:
