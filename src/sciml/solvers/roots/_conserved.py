@@ -32,6 +32,10 @@ _DISTANCES = (1.0, 0.1, 0.01)
 separate conserved quantities from quantities that are only conserved at one state, the smaller ones stay within the
 range of most models."""
 
+_SHRUNK = 1e-6
+"""The size, relative to the state at the largest distance, of one more state: products of components are small there, so
+their rounding does not hide slow linear rates."""
+
 _ROUNDING = 16.0
 """A linear combination of rows is zero if it is smaller than the sum of its terms by the precision times this."""
 
@@ -50,9 +54,13 @@ class LinearQuantities(NamedTuple):
     matrix: Float[Array, "n n"]
     back: Float[Array, "n n"]
 
+    def distance(self, x: Float[Array, " n"], start: Float[Array, " n"]) -> Float[Array, " n"]:
+        """Returns how far the quantities are from their values at the start."""
+        return jnp.matmul(self.matrix, x - start, precision="highest")
+
     def term(self, x: Float[Array, " n"], start: Float[Array, " n"]) -> Float[Array, " n"]:
         """Returns the term that holds the quantities."""
-        return jnp.matmul(self.back, jnp.matmul(self.matrix, x - start, precision="highest"), precision="highest")
+        return jnp.matmul(self.back, self.distance(x, start), precision="highest")
 
 
 class GivenQuantities(NamedTuple):
@@ -65,6 +73,10 @@ class GivenQuantities(NamedTuple):
 
     function: Callable
     weights: Float[Array, " m"]
+
+    def distance(self, x: Float[Array, " n"], start: Float[Array, " n"]) -> Float[Array, " m"]:
+        """Returns how far the quantities are from their values at the start."""
+        return self.function(x) - self.function(start)
 
     def term(self, x: Float[Array, " n"], start: Float[Array, " n"]) -> Float[Array, " n"]:
         """Returns the term that holds the quantities."""
@@ -124,13 +136,13 @@ def is_conserved(quantities: LinearQuantities | GivenQuantities, jacobian: Array
     return jnp.all(product <= 10 * rough)
 
 
-def inverse_of(matrix: Float[Array, "n n"]) -> tuple[Float[Array, "n n"], Bool[Array, ""]]:
-    """Returns the inverse of a square matrix, without derivatives, and whether it is regular to within rounding."""
-    matrix = jax.lax.stop_gradient(matrix)
+def left_inverse_of(matrix: Float[Array, "m n"]) -> tuple[Float[Array, "n m"], Bool[Array, ""]]:
+    """Returns a left inverse, without derivatives, and whether the columns are independent to within rounding."""
+    matrix = jax.lax.stop_gradient(matrix.T)
     finite = jnp.all(jnp.isfinite(matrix))
     space = _null_space(_finite(matrix))
     inverse = space.columns[:, None] * _inverse_of_scaled(space) * space.rows[None]
-    return inverse, finite & ~jnp.any(space.free)
+    return inverse.T, finite & ~jnp.any(space.free)
 
 
 def check_conserved(conserved: Any, y0: Y) -> None:
@@ -229,6 +241,7 @@ def _states_nearby(rates: Callable, start: Float[Array, " n"]) -> tuple[Float[Ar
     size = jnp.where(size > 0, size, _or_one(jnp.max(size, initial=0.0)))
     shares = np.random.default_rng(0).uniform(0.25, 1.0, (len(_DISTANCES), start.size)) * np.array(_DISTANCES)[:, None]
     states = start[None] + jnp.asarray(shares, start.dtype) * size[None]
+    states = jnp.concatenate([states, _SHRUNK * states[:1]])
     direction = jnp.asarray(shares[0], start.dtype)
 
     def defined(x):
@@ -246,7 +259,7 @@ def with_jacobian(f: Callable, x: Float[Array, " n"]) -> tuple[PyTree, PyTree]:
     return value, jax.vmap(along, out_axes=1)(match(jnp.eye(x.size, dtype=x.dtype), x))
 
 
-def jacobian_of(f: Callable, x: Float[Array, " n"]) -> Float[Array, "n n"]:
+def jacobian_of(f: Callable, x: Float[Array, " n"]) -> Float[Array, "m n"]:
     """Returns a Jacobian, one tangent for each column."""
     unit = match(jnp.eye(x.size, dtype=x.dtype), x)
     return jax.vmap(lambda v: jax.jvp(f, (x,), (v,))[1], out_axes=1)(unit)

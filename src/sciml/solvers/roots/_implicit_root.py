@@ -22,9 +22,9 @@ from ..methods._ravel import flattened, unflattened
 from ._conserved import (
     GivenQuantities,
     LinearQuantities,
-    inverse_of,
     is_conserved,
     jacobian_of,
+    left_inverse_of,
     vanishes,
     with_jacobian,
 )
@@ -81,25 +81,28 @@ def steady_root(
     def rates(x):
         return flattened(f(unflattened(x, y0)))
 
-    def held(x):
-        return rates(x) - conserved.term(x, start).astype(x.dtype)
-
-    def parts(x):
-        return rates(x), conserved.term(x, start).astype(x.dtype)
+    def equations(x):
+        return jnp.concatenate([rates(x), conserved.distance(x, start).astype(x.dtype)])
 
     x = jax.lax.stop_gradient(flattened(y))
-    (rate, term), (jacobian, slopes) = jax.lax.stop_gradient(with_jacobian(parts, x))
-    matrix = jacobian - slopes
-    inverse, regular = inverse_of(matrix)
-    inverse = jnp.where(regular, inverse, jnp.eye(*matrix.shape, dtype=x.dtype))
-    steps = jnp.matmul(inverse, jnp.stack([rate, -term], axis=1), precision="highest")
+    left, matrix = jax.lax.stop_gradient(with_jacobian(equations, x))
+    (rate, distance), jacobian = jnp.split(left, [x.size]), matrix[: x.size]
+    # both parts side by side: in their sum a fast reaction would hide slow rates by its rounding
+    inverse, regular = left_inverse_of(matrix)
+    inverse = jnp.where(regular, inverse, jnp.eye(*inverse.shape, dtype=x.dtype))
+    apart = jnp.stack([jnp.concatenate([rate, 0 * distance]), jnp.concatenate([0 * rate, distance])], axis=1)
+    steps = jnp.matmul(inverse, apart, precision="highest")
     close = jnp.all(jax.vmap(lambda step: scaled_error(step, x, x, tolerances), in_axes=1)(steps) <= 1)
     # a matrix that is only singular at the root differs from this one completely in some direction
     scale = tolerances.atol + tolerances.rtol * jnp.abs(x)
-    nearer = jax.lax.stop_gradient(jacobian_of(held, x - jnp.sum(steps, axis=1)))
+    nearer = jax.lax.stop_gradient(jacobian_of(equations, x - jnp.sum(steps, axis=1)))
     change = jnp.matmul(inverse, nearer - matrix, precision="highest") * scale[None] / scale[:, None]
     regular &= ~(jnp.max(jnp.sum(jnp.abs(change), axis=1), initial=0.0) > _CHANGE)
     regular &= vanishes(conserved, rate, jacobian, x)
+
+    def held(x):
+        return jnp.matmul(inverse, equations(x), precision="highest")  # whose Jacobian is the identity
+
     y = unflattened(_with_derivatives(held, x, close & regular), y0)
     stays = jnp.all(x == start) & jnp.all(rate == 0)
     return SteadyRoot(y, close, regular | stays, is_conserved(conserved, jacobian, x))
