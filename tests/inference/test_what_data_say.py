@@ -215,3 +215,12 @@ def test_profiles_leave_a_bound_that_the_maximum_lies_on():
 def test_a_maximum_is_found_from_a_start_on_a_bound():
     found = line(0.1 + 1e-15, 0.1).maximum().model
     np.testing.assert_allclose([found["a"], found["b"]], [1.03522008, 0.60822672], rtol=1e-4)
+
+
+@pytest.mark.x64
+def test_a_maximum_names_the_parameters_on_a_bound():
+    """The slope without a bound is 0.608."""
+    found = line(0.8, 0.65).maximum()
+    np.testing.assert_allclose(found.model["b"], 0.65, rtol=1e-3)
+    assert "`b` ended on a bound" in found.message and "`a`" not in found.message
+    assert "Note" not in line(0.5, 0.1).maximum().message

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from .._checks import check_count, check_key
 from .._status import SolveError, Status
 from .._types import Key
+from ..training._selection import listed
 from ._climb import Peak, climb
 
 
@@ -25,6 +26,7 @@ class Maximum(eqx.Module):
         names: The parameters' names, in the order of the Hessian.
         status: How the search ended.
         n_steps: The number of steps.
+        message: How the search ended, in words, with the names of parameters that ended on a bound.
 
     Example:
         ```python
@@ -47,6 +49,7 @@ class Maximum(eqx.Module):
     names: tuple[str, ...] = eqx.field(static=True)
     status: Status = eqx.field(static=True)
     n_steps: int = eqx.field(static=True)
+    message: str = eqx.field(static=True)
 
 
 class FlatFunction(eqx.Module):
@@ -107,6 +110,13 @@ def maximum(
         check_peak(peak, "maximum")
     z = jnp.asarray(peak.z, density.dtype)
     position = density.unravel(z)
+    message = f"The search ended after {peak.n_steps} steps with status {peak.status.name}."
+    at_bound = density._selection.at_bound(z)
+    if at_bound.any():
+        message = (
+            f"{message} Note: {listed(density.names, at_bound)} ended on a bound, so its rows of `hessian` vanish. "
+            "`profile_likelihood` returns its one-sided interval."
+        )
     return Maximum(
         model=density.constrain(position),
         position=position,
@@ -115,6 +125,7 @@ def maximum(
         names=density.names,
         status=peak.status,
         n_steps=peak.n_steps,
+        message=message,
     )
 
 

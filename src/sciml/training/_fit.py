@@ -21,7 +21,7 @@ from ._gradients_reach import HorizonOption, check_horizon, reach, status_within
 from ._optimisers import AbstractOptimiser, as_optimiser, takes_jacobians
 from ._problem import LeastSquaresProblem, failed_solve, jacobian, pose, residual_at
 from ._result import Fit
-from ._selection import ParameterSelection, select
+from ._selection import ParameterSelection, listed, select
 
 # A direction is followed where one standard error is more than this part of a parameter's own scale ...
 _WIDE = 0.5
@@ -408,11 +408,6 @@ def _message(optimiser: AbstractOptimiser, status: Status, steps: int, max_steps
     return f"{optimiser.name} failed in step {steps}. {optimiser.on_divergence}"
 
 
-def _listed(names: Sequence[str], chosen: np.ndarray) -> str:
-    listed = [name for name, is_chosen in zip(names, chosen, strict=True) if is_chosen]
-    return ", ".join(f"`{name}`" for name in listed[:10]) + (", ..." if len(listed) > 10 else "")
-
-
 def _result(
     problem: LeastSquaresProblem,
     z: Float[Array, " p"],
@@ -457,14 +452,14 @@ def _result(
         errors = selection.tree(model, jnp.asarray(np.sqrt(np.diagonal(natural)), dtype))
         factor = None if found.factor is None else jnp.asarray(found.factor, dtype)
         if held:
-            shown = _listed(names, at_bound)
+            shown = listed(names, at_bound)
             message = (
                 f"{message} Note: {shown} ended on a bound and has no standard error; the standard errors of the other "
                 "parameters assume that it stays there."
             )
         if found.rough.any():
             doubt = (
-                f"the data hardly determine {_listed(names, found.rough)}: the loss around the optimum is not the "
+                f"the data hardly determine {listed(names, found.rough)}: the loss around the optimum is not the "
                 "parabola that standard errors assume. Their reported errors are the distance along a straight line "
                 "over which the loss rises by as much as one standard error. Fix some of them with `where`, or add "
                 "priors as residuals."
@@ -476,7 +471,7 @@ def _result(
         if wide.any():
             worst = np.nanmax(np.sqrt(np.diagonal(found.covariance)) / widest)
             doubt = (
-                f"the data determine {_listed(names, wide)} only within standard errors of up to {worst:.1e} times "
+                f"the data determine {listed(names, wide)} only within standard errors of up to {worst:.1e} times "
                 f"their own size. The least certain combination is {in_words(direction, names)} (relative values). Fix "
                 "some of them with `where`, or add priors as residuals; see `sciml.inference.identifiability` for "
                 "details."
@@ -484,7 +479,7 @@ def _result(
             message = f"{message} Note: {doubt}"
             warn(f"`fit`: {doubt}")
         if found.undetermined.any():
-            shown = _listed(names, found.undetermined)
+            shown = listed(names, found.undetermined)
             reason = f"the data do not determine {shown}. Fix some of them with `where`, or add priors as residuals."
             message = f"{message} Note: {reason}"
             warn(f"`fit`: {reason}")

@@ -313,3 +313,9 @@ def described(leaf: Any) -> str:
     if isinstance(leaf, jax.Array | np.ndarray):
         return f"an array of dtype {leaf.dtype}"
     return f"a {type(leaf).__name__}"
+
+
+def listed(names: Sequence[str], chosen: np.ndarray) -> str:
+    """Returns the names of some parameters for a message."""
+    found = [name for name, is_chosen in zip(names, chosen, strict=True) if is_chosen]
+    return ", ".join(f"`{name}`" for name in found[:10]) + (", ..." if len(found) > 10 else "")

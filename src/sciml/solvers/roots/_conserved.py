@@ -33,7 +33,7 @@ separate conserved quantities from quantities that are only conserved at one sta
 range of most models."""
 
 _SHRUNK = 1e-6
-"""The size, relative to the state at the largest distance, of one more state: products of components are small there, so
+"""The size of one more state, relative to the one at the largest distance: products of components are small there, and
 their rounding does not hide slow linear rates."""
 
 _ROUNDING = 16.0
