@@ -30,7 +30,7 @@ def test_steps_are_those_of_solve(case):
     model, y0, options = CASES[case]
     solve = lambda key: sciml.solve(model, y0, t0=0.0, t1=1.0, key=key, saveat=TS, **options).ys  # noqa: E731
     one = run(case, KEYS[2], segment_steps=7)
-    # two programs of one arithmetic: compiled without optimisation, one of them fuses a product and a sum, the other not
+    # two programs of one arithmetic: compiled without optimisation, only one of them fuses a product and a sum
     np.testing.assert_allclose(one.values, solve(KEYS[2]), rtol=4 * np.finfo(float).eps)
     np.testing.assert_array_equal(run(case, KEYS[2], segment_steps=11).values, one.values)
     many = run(case, KEYS, segment_steps=5)

@@ -5,6 +5,7 @@ is called back instead, and its derivatives are central differences.
 """
 
 import functools
+import math
 import types
 from collections.abc import Callable
 from typing import Any
@@ -43,6 +44,13 @@ def _promoted(parts: Any) -> list:
     return [x.astype(dtype) for x in parts]
 
 
+def _in_shape(x: Any, shape: tuple[int, ...]) -> Any:
+    """Returns an array of a shape: a column as a row, fewer values repeated."""
+    if x.size == math.prod(shape):
+        return x.reshape(shape)
+    return (np if isinstance(x, np.ndarray) else jnp).broadcast_to(x, shape)
+
+
 def traced(function: Callable) -> Callable:
     """Returns the function with `jax.numpy` in place of `np`, if it is a plain one."""
     if not isinstance(function, types.FunctionType) or "np" not in function.__globals__:
@@ -65,7 +73,7 @@ def as_jax(
 
     def by_tracing(*args: Any) -> jax.Array:
         found = jnp.asarray(_rows(call(traced(function))(*args)))
-        return jnp.broadcast_to(found.astype(dtype), shape)
+        return _in_shape(found.astype(dtype), shape)
 
     try:
         jax.eval_shape(by_tracing, *like)
@@ -82,7 +90,7 @@ def called_back(function: Callable, shape: tuple[int, ...], dtype: Any) -> Calla
         args = tuple(np.asarray(x) for x in args)
         batch = args[0].shape[: args[0].ndim - ranks[0]]
         rows = [x.reshape(-1, *x.shape[len(batch) :]) for x in args]
-        found = [np.broadcast_to(np.asarray(function(*row), dtype), shape) for row in zip(*rows)]
+        found = [_in_shape(np.asarray(function(*row), dtype), shape) for row in zip(*rows)]
         return np.stack(found).reshape(*batch, *shape) if found else np.zeros((*batch, *shape), dtype)
 
     ranks: list[int] = []

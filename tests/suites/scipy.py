@@ -58,11 +58,18 @@ class Nodes(np.ndarray):
 
 
 @functools.lru_cache(maxsize=256)
-def _function(function: Callable, size: int, dtype: Any, args: tuple, is_event: bool) -> Callable:
-    """A vector field, or the condition of an event; the same object for the same function, so that it compiles once."""
+def _function(
+    function: Callable, size: int, dtype: Any, args: tuple, is_event: bool, vectorized: bool = False
+) -> Callable:
+    """A vector field, or the condition of an event; the same object for the same function, so that it compiles once.
+
+    A vectorised field takes columns.
+    """
     like = (jax.ShapeDtypeStruct((), float), jax.ShapeDtypeStruct((size,), dtype))
     shape, kind = ((), float) if is_event else ((size,), dtype)
-    found = as_jax(function, shape, kind, *like, call=lambda f: lambda t, y: f(t, y, *args))
+    found = as_jax(
+        function, shape, kind, *like, call=lambda f: lambda t, y: f(t, y[:, None] if vectorized else y, *args)
+    )
     return lambda t, y, _: found(t, y)
 
 
@@ -93,7 +100,6 @@ def solve_ivp(
     **options: Any,
 ) -> Result:
     """`scipy.integrate.solve_ivp` by `sciml.solve`."""
-    del vectorized
     args = () if args is None else tuple(args)
     t0, t1 = map(float, t_span)
     y0 = np.asarray(y0, np.result_type(np.asarray(y0), float))
@@ -113,7 +119,7 @@ def solve_ivp(
         t1 = t0 + math.copysign(1e6, t1)
     where = dict(ts=jnp.asarray(t_eval, float)) if t_eval is not None else dict(t0=True, steps=True)
     sol = sciml.solve(
-        _function(fun, len(y0), y0.dtype, args, False), jnp.asarray(y0), t0=t0, t1=t1, throw=False,
+        _function(fun, len(y0), y0.dtype, args, False, vectorized), jnp.asarray(y0), t0=t0, t1=t1, throw=False,
         solver=_METHODS[method if isinstance(method, str) else method.__name__],
         saveat=diffrax.SaveAt(**where, dense=dense_output),
         dt0=None if first is None else math.copysign(first, t1 - t0),

@@ -104,6 +104,22 @@ def test_events_of_scipy_stay_in_their_order():
     assert res.status == 1 and res.y_events[0].shape == (2, 2)
 
 
+def test_vectorized_fields_of_scipy_take_columns():
+    """Traced, and called back because it writes into its argument's copy."""
+
+    def stacked(t, y):
+        return np.vstack((y[1], -y[0]))
+
+    def written(t, y):
+        out = np.empty_like(y)
+        out[0], out[1] = y[1], -y[0]
+        return out
+
+    for field in (stacked, written):
+        sol = of_scipy.solve_ivp(field, (0, 1), [0.0, 1.0], vectorized=True, rtol=1e-6)
+        np.testing.assert_allclose(sol.y[:, -1], [np.sin(1), np.cos(1)], rtol=1e-5)
+
+
 def test_numpy_functions_that_branch_are_called_back():
     def branching(x):
         out = np.zeros(2)
