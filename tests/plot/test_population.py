@@ -50,6 +50,10 @@ def test_predictive_check():
         np.testing.assert_allclose(one.get_xdata(), [1, 2, 4, 8])
     low, high = ax.collections[1].get_datalim(ax.transData).intervaly
     assert low < np.exp(-1.6) and high > np.exp(-0.2)
+    by_time = plot.predictive_check(times, dv, simulated)
+    np.testing.assert_allclose(by_time.lines[0].get_ydata(), ax.lines[0].get_ydata())
+    wide = plot.predictive_check(times, dv, simulated, bins=2)
+    np.testing.assert_allclose(wide.lines[0].get_xdata(), [1.5, 6.0], atol=2.0)
     with pytest.raises(ValueError, match=r"`simulated` must have shape \(replicates, 20, 4\)"):
         plot.predictive_check(times, dv, simulated[0])
     with pytest.raises(ValueError, match="finite numbers to draw"):

@@ -183,7 +183,8 @@ def predictive_check(
         simulated: Simulated measurements, shape `(replicates, *dv.shape)`, such as draws of `LogDensity.predict`.
         pred: The predictions of a typical subject (PRED), of the shape of `dv`, for a prediction-corrected VPC: all
             values are multiplied by the median prediction of their bin, and divided by their own.
-        bins: The number of bins, with equal numbers of measurements; or their edges.
+        bins: The number of bins, with equal numbers of measurements, or one for each time if there are fewer times; or
+            the edges of bins.
         quantiles: The quantiles to show.
         level: The share of the simulated quantiles in a band.
         ax: The `matplotlib.axes.Axes` to draw on; a new figure if None.
@@ -220,8 +221,13 @@ def predictive_check(
     t, seen, drawn = times[there], dv[there], simulated[:, there]
     if not t.size:
         raise ValueError("`dv` must have finite numbers to draw, but has none.")
-    edges = np.unique(np.quantile(t, np.linspace(0, 1, bins + 1))) if isinstance(bins, int) else np.asarray(bins, float)
-    place = np.clip(np.searchsorted(edges, t, side="right") - 1, 0, max(len(edges) - 2, 0))
+    distinct = np.unique(t)
+    if isinstance(bins, int) and distinct.size <= bins:  # a bin for each time of a design
+        place = np.searchsorted(distinct, t)
+    else:
+        equal = isinstance(bins, int)
+        edges = np.unique(np.quantile(t, np.linspace(0, 1, bins + 1))) if equal else np.asarray(bins, float)
+        place = np.clip(np.searchsorted(edges, t, side="right") - 1, 0, max(len(edges) - 2, 0))
     own = None if pred is None else _alike(dv=dv, pred=pred)[1][there]
     middles, observed, low, high = [], [], [], []
     tail = 0.5 * (1 - level)
