@@ -232,6 +232,21 @@ def test_covariates_change_parameters_in_steps():
     np.testing.assert_allclose(found, 10 * np.exp(-2.0), rtol=1e-3)
 
 
+def test_an_initial_state_is_of_the_first_time():
+    """Before a lagged dose and after covariates that began earlier."""
+    import sciml
+
+    steps = sciml.Held(jnp.array([0.0, 6.0]), jnp.array([1.0, 3.0]))
+    found = pk.solve_doses(
+        lambda clcr: pk.Compartments(cl=clcr, v1=10.0),
+        pk.Doses(5.0, 2.0, lag=2.0),
+        jnp.array([8.0]),
+        covariates=steps,
+        y0=jnp.array([10.0]),
+    )
+    np.testing.assert_allclose(found[0, 0], 10 * np.exp(-0.1 - 0.6) + 2 * np.exp(-0.3), rtol=EXACT)
+
+
 # --- fields of models that are not linear
 
 

@@ -96,7 +96,7 @@ def solve_doses(
     _check_compartments(doses, y0.shape[0])
     steps = covariates is None or isinstance(covariates, Held)
     if getattr(example, "is_linear", False) and steps:
-        return _in_closed_form(model, covariates, doses, ts.astype(dtype), before, y0)
+        return _in_closed_form(model, covariates, doses, ts.astype(dtype), before, y0, first)
     return _by_solving(at, covariates, doses, ts.astype(dtype), before, y0, first, options)
 
 
@@ -115,7 +115,9 @@ def _check_compartments(doses: Doses, n: int) -> None:
 
 
 @filter_jit
-def _in_closed_form(model: Any, covariates: Any, doses: Doses, ts: Array, before: Array, y0: Array) -> Array:
+def _in_closed_form(
+    model: Any, covariates: Any, doses: Doses, ts: Array, before: Array, y0: Array, first: Array
+) -> Array:
     at = _model_at(model, covariates)
 
     def steady(given: Steady) -> Array:
@@ -134,17 +136,18 @@ def _in_closed_form(model: Any, covariates: Any, doses: Doses, ts: Array, before
 
     rows = rows_of(doses, y0, steady)
     records = _empty(ts, jnp.where(before, _BEFORE, _AFTER), y0)
-    changes = [] if covariates is None else [_empty(covariates.ts.astype(ts.dtype), _BEFORE, y0)]
+    changes = []
+    if covariates is not None:
+        changes.append(_empty(jnp.maximum(covariates.ts.astype(ts.dtype), first), _BEFORE, y0))
     every = jax.tree.map(lambda *x: jnp.concatenate(x), rows, records, *changes)
     last = jnp.max(jnp.where(jnp.isfinite(every.times), every.times, -jnp.inf))
     times = jnp.where(every.times == jnp.inf, last, every.times)  # rows that are left over change nothing
     order = jnp.lexsort((every.order, times))
     every, times = jax.tree.map(lambda x: x[order], every), times[order]
-    starts = jnp.concatenate([times[:1], times[:-1]])
+    starts = jnp.concatenate([first[None], times[:-1]])
     if covariates is None:
-        rates = at(times[0]).rates(y0.dtype)[..., None]
+        rates = at(first).rates(y0.dtype)[..., None]
     else:
-        # values before their first time are those of the first time, as of a `Held`
         rates = jnp.moveaxis(jax.vmap(lambda t: at(t).rates(y0.dtype))(starts), 0, -1)
     decay, mass = propagators(rates, times - starts)
 
