@@ -37,6 +37,11 @@ def hires(k):
     return jnp.sum(sciml.solve(sciml.models.HIRES(), y0, t0=0.0, t1=1.0, solver=RODAS).ys ** 2)
 
 
+def falling(t, y, k):
+    return jnp.stack([y[1], jnp.full_like(y[1], -9.81)])
+
+
+BOUNCE = sciml.Event(lambda t, y, k: y[0], lambda t, y, k: jnp.stack([0 * y[0], -0.4 * k * y[1]]), direction=-1)
 SAVES = jnp.linspace(0.0, 1.0, 50)
 
 
@@ -60,6 +65,7 @@ PROGRAMS = {
     "chain of 12": (solve(chain, 12, solver=RODAS, saveat=SAVES), 1200, 3400),
     "chain of 12, BDF": (solve(chain, 12, solver=BDF, saveat=SAVES), 3100, 9400),
     "chain of 100": (solve(chain, 100, solver=RODAS), 3000, 8900),
+    "bouncing ball": (solve(falling, 2, events=BOUNCE), 2900, 8800),
     "heat, unequal walls": (heat(None), 2300, 6500),
     "heat, unequal walls, ARK": (heat(3), 3600, 12000),
 }

@@ -18,7 +18,9 @@ import numpy as np
 from jaxtyping import Array, Bool
 
 from ..._types import Y
+from ..integrate._interpolation import interpolation_of
 from ..methods._stepper import AbstractStepper, Step, within_step
+from ..terms._field import BoundField
 from ._closed_events import BoundFieldWithEvents, Clock
 from ._event_state import Detection, derivatives_alone
 
@@ -220,8 +222,7 @@ class Attempt(NamedTuple):
     @classmethod
     def of(cls, base: AbstractStepper, field: BoundFieldWithEvents, t: Array, h: Array, y: Y, step: Step) -> "Attempt":
         """Returns an attempt."""
-        path = within_step(base, field.base, t, h, y, step)
-        return cls(base, field, t, h, y, step, path, field.clock)
+        return cls(base, field, t, h, y, step, _path(base, field.base, t, h, y, step), field.clock)
 
     @property
     def end(self) -> Array:
@@ -249,6 +250,25 @@ class Attempt(NamedTuple):
         """Returns the conditions at a place with such a state, and their derivatives by the place."""
         now = self.t + place * self.h
         return jax.jvp(self.field.conditions, (now, self.shown(y)), (self.h, self.shown(rate)))
+
+
+def _path(base: AbstractStepper, field: BoundField, t: Array, h: Array, y: Y, step: Step) -> Callable[[Array], Y]:
+    """Returns the solution within a step: if it is a polynomial, by its coefficients, which many places share."""
+    polynomial = None if base.hooks.within is not None else interpolation_of(base)
+    if polynomial is None:
+        return within_step(base, field, t, h, y, step)
+    structure = jax.tree.structure(y)
+    terms = zip(*(structure.flatten_up_to(x) for x in (y, step.y1, *step.dense)))
+    powers = [polynomial.powers(h, *x) for x in terms]
+
+    def path(place: Array) -> Y:
+        def of_leaf(powers: tuple[Array, ...]) -> Array:
+            x = place.astype(jnp.finfo(powers[0].dtype).dtype)
+            return functools.reduce(lambda total, power: total * x + power, reversed(powers))
+
+        return jax.tree.unflatten(structure, map(of_leaf, powers))
+
+    return path
 
 
 class Landing(NamedTuple):
