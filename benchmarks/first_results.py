@@ -1,4 +1,4 @@
-"""How long one waits for the first number, by what takes the time: programs of guides and tutorials beside peers.
+"""Time to the first number, by its parts: programs of guides and tutorials, compared with other libraries.
 
 Every row is a process of its own without a cache on disk, and its import does not count. Trace, lowering, compilation
 and the run are timed apart, and so is a second run, which shows what is left. Times are processor time, which other
@@ -129,7 +129,7 @@ def _alone(label: str) -> None:
 
 def _table(found: dict[str, Facts | None]) -> Callable[[Group, list[Measured]], str]:
     def table(group: Group, rows: list[Measured]) -> str:
-        head = "trace", "lower", "compile", "run", "first result", "beside the peer", "again", "equations", "HLO"
+        head = "trace", "lower", "compile", "run", "first result", "over the peer", "again", "equations", "HLO"
         lines = [
             f"### {group.title}\n",
             "| | " + " | ".join(head) + " |",
