@@ -1,5 +1,6 @@
 """States of many small leaves: the same solutions, by programs that grow no faster than the number of leaves."""
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -121,6 +122,28 @@ def test_arguments_of_many_leaves(dtype):
     arrays = jax.tree.map(lambda x: jnp.asarray(x, dtype), args)
     found, expected = (jax.grad(lambda a, f=f: jnp.sum(f(*a) ** 2))((arrays, y0)) for f in (of_leaves, of_array))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=100 * tol), found, expected)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("solver", [sciml.solvers.Rodas5P(), diffrax.Kvaerno5()], ids=lambda x: type(x).__name__)
+def test_stiff_methods_take_many_leaves_as_one_array(solver):
+    y0 = {f"{i:02d}": jnp.asarray(1.0 + i / 10) for i in range(COUNT)}
+    args = {"in": dict(zip(y0, 100 * jnp.asarray(RATES))), "out": jnp.asarray(50.0)}
+
+    def of_leaves(args):
+        found = sciml.solve(coupled, y0, t0=0.0, t1=1.0, args=args, solver=solver)
+        return jnp.sum(jnp.stack(list(found.ys.values())) ** 2)
+
+    def of_array(args):
+        rates, out = jnp.stack(list(args["in"].values())), args["out"]
+        field = lambda t, y, args: rates * jnp.roll(y, 1) / (1 + y**2) - out * y  # noqa: E731
+        return jnp.sum(sciml.solve(field, jnp.stack(list(y0.values())), t0=0.0, t1=1.0, solver=solver).ys ** 2)
+
+    (value, found), (as_array, expected) = (jax.value_and_grad(f)(args) for f in (of_leaves, of_array))
+    np.testing.assert_allclose(value, as_array, rtol=1e-8)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-8), found, expected)
+    sizes = [operations(jax.make_jaxpr(f)(args).jaxpr) for f in (of_leaves, of_array)]
+    assert sizes[0] < 2 * sizes[1]
 
 
 def test_a_field_of_another_structure_is_refused_in_the_words_of_the_state():

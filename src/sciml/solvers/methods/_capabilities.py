@@ -28,8 +28,8 @@ class Traits(NamedTuple):
         history: Whether a step depends on the steps before it, by a memory that cannot be made from the state.
         elementwise: Whether small states of many members run element by element; not where steps transform fields.
         symmetric: Whether a step back from the end of a step returns to its start.
-        takes_packed: Whether it does the same to every number of a state, so that many small leaves may reach it as
-            one array.
+        takes_packed: Whether it does the same to every number of a state, or takes it as one vector, so that many small
+            leaves may reach it as one array.
         batched_vjp: Whether a step of many members is transposed as a whole if they share large values; not if it
             solves systems or loops, which takes minutes to compile.
         transforms_state: Whether the loop's variables are not the model's; see `Coordinates`.

@@ -265,6 +265,7 @@ class ESDIRK(AbstractStepper):
             dense=True,
             elementwise_dense=True,
             elementwise=self.linear_solver is None,
+            takes_packed=self.linear_solver is None and self.preconditioner is None and self.mass is None,
             field_is_rate=self.mass is None,
             costly="large",
         )

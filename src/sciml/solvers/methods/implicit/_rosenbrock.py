@@ -88,6 +88,7 @@ class Rosenbrock(AbstractStepper):
             dense=True,
             elementwise_dense=True,
             elementwise=self.linear.solver is None,
+            takes_packed=self.linear.solver is None and self.linear.preconditioner is None and self.mass is None,
             field_is_rate=self.mass is None,
             error_order=self.tableau.error_order,
             costly="large",
