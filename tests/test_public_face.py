@@ -15,8 +15,12 @@ from tests.test_architecture import public_names
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
-MOST = 413
-"""How many public names there may be. A new name replaces an old one, or the reviewer agrees to raise this number."""
+MOST = 418
+"""How many public names there may be. A new name replaces an old one, or the reviewer agrees to raise this number.
+
+Dynamics beyond initial value problems (bifurcations, differential-algebraic equations, delays, noise, optimal control)
+add up to 40 names in all.
+"""
 
 
 def named() -> dict[str, object]:

@@ -26,6 +26,7 @@ The most used functions and classes, and the packages that contain the rest.
 - `pharmacology`: compartment models, doses and population data.
 - `verify`: exact solutions and reference problems.
 - `inspect`: what JAX made of a function.
+- `bifurcation`: branches of steady states as a parameter changes.
 - `plot`: pictures.
 - `kernels`: fast formulations, such as a model evaluated over lanes of members.
 
@@ -59,6 +60,7 @@ from ._status import SolveError as SolveError, Status as Status
 if TYPE_CHECKING:
     from . import (
         adjoints as adjoints,
+        bifurcation as bifurcation,
         inference as inference,
         inspect as inspect,
         kernels as kernels,
@@ -87,6 +89,7 @@ _installation.warn_of_versions()
 
 _PACKAGES = (
     "adjoints",
+    "bifurcation",
     "inference",
     "inspect",
     "kernels",

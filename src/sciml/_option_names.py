@@ -154,6 +154,32 @@ _STEADY = {name: option for name, option in _STEPS.items() if option in ("solver
     ),
 }
 
+_CONTINUATION = {name: option for name, option in _STEADY.items() if option not in ("solver=", "max_steps=")} | {
+    **_named("bounds=", "p_min p_max p_span p_range lower upper parameter_range ICP"),
+    **_named("where=", "lens parameter param p_index"),
+    **_named("points=", "max_steps n_steps NMX n_points num_points"),
+    **_named("max_step=", "ds dsmax ds_max step_size step"),
+    **_named("left out: it is adapted to the curvature of the branch", "dsmin ds_min ds0"),
+    **_named("special=", "n_special max_special detect_bifurcation"),
+    **_named("eigenvalues=", "nev n_eigenvalues stability"),
+}
+
+_LOCATE = {name: option for name, option in _CONTINUATION.items() if option in ("where=", "args=")} | {
+    **_named("kind=", "type bifurcation point_type"),
+    **_named("the first argument, the model", "fun func f rhs"),
+    **_named("the second argument, `y0`", "x0 u0 guess initial"),
+    **_named("the value of the parameter in the model, which is the guess", "p0 parameter0 bounds"),
+}
+
+_LOCUS = {
+    name: option for name, option in _CONTINUATION.items() if option in ("where=", "args=", "points=", "max_step=")
+} | {
+    **_named("kind=", "type bifurcation point_type"),
+    **_named("along=", "where2 second other parameter2"),
+    **_named("bounds=, of the second parameter", "p_min p_max p_span p_range lower upper"),
+    **_named("the second argument, `point`", "x0 u0 y0 guess initial"),
+}
+
 _SENSITIVITY = {
     **_named("fn=", "function func f model_fn"),
     **_named("bounds=", "ranges problem"),
@@ -165,6 +191,9 @@ OTHER_NAMES: Mapping[str, Mapping[str, str]] = {
     "solve": _SOLVE,
     "simulate": _SIMULATE,
     "steady_state": _STEADY,
+    "continuation": _CONTINUATION,
+    "locate": _LOCATE,
+    "locus": _LOCUS,
     "fit": _FIT,
     "train": _TRAIN,
     "ensemble": _ENSEMBLE,

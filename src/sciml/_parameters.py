@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
 import jax
@@ -122,3 +123,31 @@ def with_dtype(tree: _Tree, dtype: DTypeLike) -> _Tree:
         return jnp.asarray(leaf, dtype)
 
     return jax.tree.map(cast, tree)
+
+
+class _Marker:
+    """Stands for one leaf of the model while a selector runs."""
+
+    def __init__(self, index: int):
+        self.index = index
+
+
+def indices_of(model: Any, selector: Callable, argument: str) -> list[int]:
+    """Returns the positions among the model's leaves that `selector` picks, which may name whole subtrees."""
+    leaves, treedef = jax.tree_util.tree_flatten(model)
+    try:
+        markers = jax.tree_util.tree_leaves(
+            selector(jax.tree_util.tree_unflatten(treedef, map(_Marker, range(len(leaves)))))
+        )
+    except (AttributeError, IndexError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"`{argument}` could not be applied to the model: {error}. It must select nodes of the model without "
+            "computing anything, as in `eqx.tree_at`: `lambda model: (model.alpha, model.beta)`."
+        ) from error
+    if not markers or not all(isinstance(marker, _Marker) for marker in markers):
+        found = [type(m).__name__ for m in markers if not isinstance(m, _Marker)]
+        raise ValueError(
+            f"`{argument}` must select leaves or subtrees of the model, as in `eqx.tree_at`, but it returned "
+            f"{'no leaf' if not found else found[0]}."
+        )
+    return sorted({marker.index for marker in markers})

@@ -14,9 +14,10 @@ from jaxtyping import Array, Bool, Float, PyTree
 from .._checks import check_call, check_key, concrete
 from .._jax._members_apart import members_apart
 from .._jax._vma import on_explicit_axes
+from .._parameters import indices_of
 from .._structure_words import first_difference, structure_words
 from .._types import Key
-from ..training._selection import ParameterSelection, described, indices_of, is_inexact, leaf_names, select
+from ..training._selection import ParameterSelection, described, is_inexact, leaf_names, select
 from ._derivatives import needs_forward_rule, with_forward_rule
 from ._laplace import LaplaceApproximation, laplace
 from ._maximum import Maximum, maximum

@@ -11,11 +11,12 @@ from jaxtyping import Array, Float
 
 from .._checks import check_count
 from .._jax._loops import scan
+from .._parameters import indices_of
 from .._same_code import filter_jit
 from .._types import RealScalarLike
 from .._warn import warn
 from ..training._directions import listed
-from ..training._selection import indices_of, leaf_names
+from ..training._selection import leaf_names
 from ._climb import ascend, principal
 from ._maximum import FlatFunction, Maximum, flat, maximum as find_maximum
 

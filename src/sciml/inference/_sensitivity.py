@@ -12,9 +12,10 @@ from jaxtyping import Float, PyTree
 
 from .._checks import check_count, check_key
 from .._option_names import knows_other_names
+from .._parameters import indices_of
 from .._types import Key
 from ..parallel import ensemble
-from ..training._selection import indices_of, leaf_names
+from ..training._selection import leaf_names
 
 
 class Ranged:

@@ -10,6 +10,7 @@ are not finite are left out, never connected across.
 - `phase`: one component against another.
 - `bands`: bands of quantiles over time.
 - `surface`: a quantity over a grid of two parameters.
+- `bifurcation`: branches of steady states over a parameter.
 - `order`: errors against step sizes, with the observed order.
 - `waterfall`: where many starts of a fit ended.
 - `goodness_of_fit`, `individual_fits`, `predictive_check`: measurements and predictions of a population.
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING
 
 from .. import _former_names as _former_names
 from ._animate import animate as animate
+from ._bifurcation import bifurcation as bifurcation
 from ._errors import order as order
 from ._parameters import surface as surface, waterfall as waterfall
 from ._phase import phase as phase, quiver as quiver

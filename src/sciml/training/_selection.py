@@ -11,36 +11,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._checks import concrete
+from .._parameters import indices_of
 from ._transforms import AbstractTransform, Bounded, Identity, Positive
 
 # A parameter between two bounds whose free variable is beyond this is within 1e-4 of the range from a bound.
 _EDGE = 9.2
-
-
-class _Marker:
-    """Stands for one leaf of the model while a selector runs."""
-
-    def __init__(self, index: int):
-        self.index = index
-
-
-def indices_of(model: Any, selector: Callable, argument: str) -> list[int]:
-    """Returns the positions among the model's leaves that `selector` picks, which may name whole subtrees."""
-    leaves, treedef = jtu.tree_flatten(model)
-    try:
-        markers = jtu.tree_leaves(selector(jtu.tree_unflatten(treedef, map(_Marker, range(len(leaves))))))
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"`{argument}` could not be applied to the model: {error}. It must select nodes of the model without "
-            "computing anything, as in `eqx.tree_at`: `lambda model: (model.alpha, model.beta)`."
-        ) from error
-    if not markers or not all(isinstance(marker, _Marker) for marker in markers):
-        found = [type(m).__name__ for m in markers if not isinstance(m, _Marker)]
-        raise ValueError(
-            f"`{argument}` must select leaves or subtrees of the model, as in `eqx.tree_at`, but it returned "
-            f"{'no leaf' if not found else found[0]}."
-        )
-    return sorted({marker.index for marker in markers})
 
 
 def _name(path: tuple) -> str:

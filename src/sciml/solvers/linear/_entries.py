@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Inexact
 
 from ..._checks import concrete
 from ..._choices import choices
@@ -403,7 +403,7 @@ class DenseMatrix(AbstractStructure):
         """Returns the matrix times a vector."""
         return jnp.matmul(matrix, x, precision="highest")
 
-    def substitute(self, factors: LapackFactors, b: Float[Array, " n"]) -> Float[Array, " n"]:
+    def substitute(self, factors: LapackFactors, b: Inexact[Array, " n"]) -> Inexact[Array, " n"]:
         """Solves a system by its factors."""
         x = b.at[factors.order].get(mode="promise_in_bounds", unique_indices=True)
         return self._divided(factors, self._divided(factors, x, lower=True), lower=False)

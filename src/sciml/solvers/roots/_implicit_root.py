@@ -40,7 +40,7 @@ def implicit_root(f: Callable[[Y], Y], y: Y, tolerances: Tolerances) -> Y:
     """
     y = jax.lax.stop_gradient(y)
     step = _solved(lambda v: jax.jvp(f, (y,), (v,))[1], jax.lax.stop_gradient(f(y)))
-    return _with_derivatives(f, y, scaled_error(jax.lax.stop_gradient(step), y, y, tolerances) <= 1)
+    return with_derivatives(f, y, scaled_error(jax.lax.stop_gradient(step), y, y, tolerances) <= 1)
 
 
 _CHANGE = 0.25
@@ -103,12 +103,13 @@ def steady_root(
     def held(x):
         return jnp.matmul(inverse, equations(x), precision="highest")  # whose Jacobian is the identity
 
-    y = unflattened(_with_derivatives(held, x, close & regular), y0)
+    y = unflattened(with_derivatives(held, x, close & regular), y0)
     stays = jnp.all(x == start) & jnp.all(rate == 0)
     return SteadyRoot(y, close, regular | stays, is_conserved(conserved, jacobian, x))
 
 
-def _with_derivatives(f: Callable[[Y], Y], y: Y, close: BoolScalarLike) -> Y:
+def with_derivatives(f: Callable[[Y], Y], y: Y, close: BoolScalarLike) -> Y:
+    """Returns a root of `f` with its derivatives, which are NaN unless it is `close` to the root."""
     root = jax.lax.custom_root(f, y, lambda _, guess: guess, _solved)
     return jax.tree.map(lambda x: _known(match(x, close), close), root)
 

@@ -1,0 +1,269 @@
+"""`continuation`: a branch of steady states, with its stability and its special points."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Complex, Float, Int, PyTree
+
+from .._checks import check_count, check_time, concrete, time_dtype
+from .._jax._loops import scan
+from .._jax._members_apart import members_apart
+from .._jax._vma import promote
+from .._option_names import knows_other_names
+from .._same_code import filter_jit
+from .._status import raise_for_status
+from .._types import Args, RealScalarLike, Y
+from ..solvers._read_diffrax import default_tolerances
+from ..solvers.control._pid import Tolerances
+from ..solvers.methods._ravel import flattened
+from ._curve import both_ways
+from ._problem import Arguments, Equilibria, check_bounds, checked, closed
+from ._special import FoundPoint, Kind, SpecialPoint, as_point, eigenvalues_of, found_near
+
+_GENERIC = 0.382
+"""The place in the bounds at which conserved quantities are sought: one where nothing is conserved by chance."""
+
+_ROUNDING = 0.75
+"""Real parts below the precision to this power, relative to the largest eigenvalue, are zero."""
+
+_AWAY = 0.5
+"""How far, in lengths of the interval, a point may be outside of the interval in which it was found."""
+
+
+class Branch(eqx.Module):
+    """A branch of steady states, in order, NaN before its first and after its last point.
+
+    A derivative moves each point at right angles to the branch, so that it is finite at folds, too.
+
+    Attributes:
+        parameter: The parameter.
+        ys: The states, a PyTree like the state with the points first.
+        tangent: The direction of the branch, a pair of states and parameter.
+        eigenvalues: The eigenvalues of the Jacobian, the largest real part first; None if they are left out.
+        special: Special points in the order of the branch.
+        status: A code of `sciml.Status` for each of both ends.
+    """
+
+    parameter: Float[Array, "*members points"]
+    ys: PyTree
+    tangent: tuple[PyTree, Float[Array, "*members points"]]
+    eigenvalues: Complex[Array, "*members points n"] | None
+    special: SpecialPoint
+    status: Int[Array, "*members 2"]
+
+    @property
+    def stable(self) -> Bool[Array, "*members points"]:
+        """Whether all eigenvalues have a negative real part.
+
+        Raises:
+            ValueError: If eigenvalues were left out.
+        """
+        if self.eigenvalues is None:
+            raise ValueError("The branch has no eigenvalues: call `continuation(eigenvalues=True)`.")
+        return (_unstable(self.eigenvalues) == 0) & jnp.isfinite(self.parameter)
+
+
+def _unstable(eigenvalues: Array) -> Int[Array, "..."]:
+    """Returns the number of eigenvalues with a positive real part."""
+    size = jnp.max(jnp.abs(eigenvalues), axis=-1, keepdims=True)
+    return jnp.sum(eigenvalues.real > float(jnp.finfo(eigenvalues.dtype).eps) ** _ROUNDING * size, axis=-1)
+
+
+@knows_other_names
+def continuation(
+    model: Callable[[RealScalarLike, Y, Args], Y],
+    y0: Y,
+    *,
+    bounds: Any,
+    where: Any = None,
+    args: Args = None,
+    conserved: Any = None,
+    t: RealScalarLike = 0.0,
+    points: int = 100,
+    max_step: float = 0.05,
+    special: int = 8,
+    eigenvalues: bool = True,
+    rtol: float | None = None,
+    atol: float | None = None,
+    throw: bool = True,
+) -> Branch:
+    r"""Follows a branch of steady states, $f(t, y, p) = 0$, as a parameter $p$ changes: numerical continuation.
+
+    Pseudo-arclength continuation starts at `y0` and at the value that the parameter has in the model, goes in both
+    directions, passes folds, and ends at the bounds. Step sizes adapt to the curvature of the branch. Folds, Hopf
+    points and branch points are detected between points and located by Newton's method.
+
+    Under `jax.vmap` each branch has its own steps. Derivatives by all other parameters follow from the implicit
+    function theorem, in forward and reverse mode: most useful for `special.parameter`.
+
+    Args:
+        model: `f(t, y, args) -> dy/dt`, as for `solve`.
+        y0: A steady state at the value that the parameter has in the model, or a guess from which Newton's method
+            finds one. `sciml.steady_state` finds one from afar. If it is a `SpecialPoint`, one branch point, the branch
+            that crosses there is followed from the point (branch switching).
+        bounds: The range of the parameter, `(low, high)`.
+        where: Selects the parameter, one scalar leaf, as in `eqx.tree_at`: `lambda model: model.rate`; of `args` if
+            these are given, `lambda args: args["rate"]`, and with two arguments of either, `lambda model, args: ...`.
+            By default `args` is the parameter.
+        args: The third argument of the model.
+        conserved: As for `steady_state`: a function `conserved(y)` of quantities that keep their values at `y0`. By
+            default linear ones are detected.
+        t: The time at which the model is evaluated.
+        points: The largest number of points in each direction.
+        max_step: The longest step. The range of the parameter has the length 1, and so does a change of the state by
+            its own size.
+        special: The largest number of special points.
+        eigenvalues: Whether to compute eigenvalues, which tell stability and Hopf points.
+        rtol: Relative tolerance of the states; by default 1e-6 in float64, 1e-4 in float32.
+        atol: Absolute tolerance of the states; by default 1e-9 in float64, 1e-6 in float32.
+        throw: Whether to raise an error if there is no steady state near `y0`; under a transformation check `status`.
+
+    Returns:
+        A `Branch` with `2 * points - 1` rows.
+
+    Raises:
+        TypeError: If an argument has the wrong type, or the state is complex.
+        ValueError: If an argument is out of range, or `where` does not select one number.
+        SolveError: If there is no steady state near `y0` and `throw` is set.
+
+    Source:
+        H. B. Keller, Numerical solution of bifurcation and nonlinear eigenvalue problems, in: Applications of
+        Bifurcation Theory, Academic Press (1977) 359.
+
+    Example:
+        ```python
+        import jax.numpy as jnp
+        from sciml import bifurcation
+
+        branch = bifurcation.continuation(
+            lambda t, y, b: b + y - y**3, jnp.array([-1.3]), args=-1.0, bounds=(-1.0, 1.0)
+        )
+        folds = branch.special.parameter[:2]
+        assert jnp.allclose(folds, jnp.array([2.0, -2.0]) / (3 * 3**0.5), atol=1e-5)
+        ```
+    """
+    point = y0 if isinstance(y0, SpecialPoint) else None
+    given = checked(model, y0 if point is None else point.y, args, where, conserved)
+    given, direction = (given, None) if point is None else _switched(given, point)
+    dtype = time_dtype(given.y0)
+    ends = check_bounds(bounds, dtype, jax.tree.leaves((given.model, given.args))[given.leaves[0]])
+    points = check_count(points, "points", "continuation")
+    special = check_count(special, "special", "continuation")
+    rtol, atol = (d if x is None else x for x, d in zip((rtol, atol), default_tolerances(dtype)))
+    numbers = (ends, check_time(t, "t", dtype), rtol, atol, check_longest(max_step))
+    branch = _branch(*given, conserved, direction, numbers, (points, special, bool(eigenvalues)))
+    if throw and concrete(branch.status):
+        raise_for_status(jnp.where(jnp.any(jnp.isfinite(branch.parameter)), 0, branch.status[0]), where="continuation")
+    return branch
+
+
+def check_longest(max_step: Any) -> float:
+    """Returns the longest step.
+
+    Raises:
+        ValueError: If it is out of range.
+    """
+    if not 0 < max_step <= 1:
+        raise ValueError(f"`max_step` must be between 0 and 1, but is {max_step}.")
+    return max_step
+
+
+def at_point(given: Arguments, point: SpecialPoint, name: str) -> Arguments:
+    """Returns the arguments with the parameter of a special point, the argument `name`.
+
+    Raises:
+        ValueError: If it holds several.
+    """
+    if jnp.ndim(point.kind) != 0:
+        raise ValueError(
+            f"`{name}` must be one special point, but holds an axis of {point.kind.shape[0]}. Select one of them: "
+            "`jax.tree.map(lambda x: x[0], branch.special)`."
+        )
+    leaves, structure = jax.tree.flatten((given.model, given.args))
+    leaves[given.leaves[0]] = point.parameter
+    model, args = jax.tree.unflatten(structure, leaves)
+    return given._replace(model=model, args=args)
+
+
+def _switched(given: Arguments, point: SpecialPoint) -> tuple[Arguments, tuple]:
+    """Returns the arguments at a branch point, and the direction of the branch that crosses there.
+
+    Raises:
+        ValueError: If it is not one branch point.
+    """
+    given = at_point(given, point, "y0")
+    if concrete(point.kind) and point.kind != int(Kind.branch_point):
+        raise ValueError(
+            f"`y0` must be a state or a branch point, but is a special point of kind `{Kind(int(point.kind)).name}`. "
+            "Pass its state, `point.y`."
+        )
+    return given, point.direction
+
+
+@filter_jit
+def _branch(
+    model: Any, y0: Y, args: Args, leaves: tuple, conserved: Any, direction: Any, numbers: tuple, options: tuple
+) -> Branch:
+    run = members_apart(lambda *given: _followed(*given, leaves, options))
+    return run(
+        model, y0, args, conserved, direction, tuple(jax.tree.map(lambda x: jnp.asarray(x, time_dtype(y0)), numbers))
+    )
+
+
+def _followed(
+    model: Any, y0: Y, args: Args, conserved: Any, direction: Any, numbers: tuple, leaves: tuple, options: tuple
+) -> Branch:
+    model, y0, args, direction, numbers = promote((model, y0, args, direction, numbers))
+    (low, high), t, rtol, atol, longest = numbers
+    rows, count, with_eigenvalues = options
+    problem = closed(Arguments(model, y0, args, leaves), t, conserved, low + _GENERIC * (high - low))
+    ahead = None
+    if direction is not None:
+        ahead = jax.lax.stop_gradient(jnp.append(flattened(direction[0]), direction[1].astype(problem.start.dtype)))
+    line = both_ways(problem, (low, high), rows, longest, Tolerances(rtol, atol), ahead)
+    u, normals = line.points, line.normals
+    values = None
+    if with_eigenvalues:
+        values = jax.vmap(lambda matrix: eigenvalues_of(matrix[:, : u.shape[1] - 1]))(line.jacobians)
+        values = jnp.where(jnp.isfinite(u[:, :1]), values, jnp.nan)
+    tangents, signs = line.tangents, line.signs
+    kinds = _kinds(jax.lax.stop_gradient(tangents[:, -1]), signs, jax.lax.stop_gradient(values))
+    chosen = jnp.argsort(kinds == 0, stable=True)[:count]
+
+    # derivatives end before the loop, by which nothing in it is differentiated
+    still = problem._replace(constants=jax.lax.stop_gradient(problem.constants))
+    rows_of = jax.lax.stop_gradient((u, tangents, normals))
+
+    def between(_: None, row: Array) -> tuple[None, FoundPoint]:
+        return None, _between(still, *rows_of, kinds[row], row)
+
+    _, found = scan(between, None, chosen, like=(still.constants, rows_of))
+    points = jax.vmap(lambda found: as_point(problem, found))(found)
+    states = jax.vmap(problem.state)
+    return Branch(u[:, -1], states(u), (states(tangents), tangents[:, -1]), values, points, line.status)
+
+
+def _kinds(slope: Array, signs: Array, values: Array | None) -> Int[Array, " intervals"]:
+    """Returns the kind of special point in each interval between two points; codes of `Kind`."""
+    there = jnp.isfinite(slope[1:]) & jnp.isfinite(slope[:-1])
+    kinds = jnp.where(slope[1:] * slope[:-1] < 0, int(Kind.fold), int(Kind.none))
+    if values is not None:
+        crossed = jnp.abs(jnp.diff(_unstable(values))) >= 2
+        kinds = jnp.where(crossed & (kinds == int(Kind.none)), int(Kind.hopf), kinds)
+    # on the side branch of a pitchfork the parameter turns, too
+    kinds = jnp.where(signs[1:] * signs[:-1] < 0, int(Kind.branch_point), kinds)
+    return jnp.where(there, kinds, int(Kind.none)).astype(jnp.int32)
+
+
+def _between(problem: Equilibria, u: Array, tangents: Array, normals: Array, kind: Array, row: Array) -> FoundPoint:
+    """Locates a special point between a row and the next one."""
+    first, second, slopes = u[row], u[row + 1], jnp.abs(tangents[jnp.stack([row, row + 1]), -1])
+    part = jnp.where(kind == int(Kind.fold), slopes[0] / jnp.sum(slopes), 0.5)
+    guess = jnp.where(kind == int(Kind.none), problem.start, first + part * (second - first))
+    found = found_near(problem, guess, kind, tangents[row] / jnp.linalg.norm(tangents[row]))
+    place, length = (jnp.dot(normals[row], x - first) for x in (found.z[: first.size], second))
+    inside = (place >= -_AWAY * length) & (place <= (1 + _AWAY) * length)
+    return found._replace(good=found.good & inside)

@@ -1,0 +1,344 @@
+r"""Curves on which $n$ equations of $n + 1$ unknowns vanish: pseudo-arclength continuation.
+
+From a point $u_k$ with the unit tangent $\tau_k$ the next one is sought on the plane at a distance $h$,
+
+$$F(u) = 0, \qquad \langle \tau_k, u - u_k \rangle = h,$$
+
+by Newton's method from $u_k + h \tau_k$. Its matrix, the Jacobian with the tangent below it, is regular at folds, too,
+and also gives the next tangent. Steps are accepted if the curve has turned by a small angle only, so that they are
+short where it bends and do not lead to another curve.
+
+Lengths are measured in units of each unknown, which follow from the curve; a state counts by its root mean square, so
+that a fine grid has no more weight than one number.
+
+One loop serves everything: an iteration is one Newton step, and a member that has found its point starts the next step
+while others still iterate. So `jax.vmap` follows thousands of curves, each with steps of its own length.
+
+Source:
+    H. B. Keller, Numerical solution of bifurcation and nonlinear eigenvalue problems, in: Applications of Bifurcation
+    Theory, Academic Press (1977) 359.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from .._jax._loops import scan, while_loop
+from .._jax._vma import match, rows_like
+from .._status import Status
+from ..solvers.control._pid import Tolerances, scaled_error
+from ..solvers.linear._entries import DenseMatrix
+from ..solvers.roots._conserved import with_jacobian
+from ..solvers.roots._implicit_root import with_derivatives
+from ._problem import Equations, Equilibria
+
+_TURN = 0.15
+"""The angle, in radians, by which a curve turns in a step of the wanted length."""
+
+_MOST_TURN = 3 * _TURN
+"""The largest angle between the tangents of two neighbouring points, and between a tangent and their chord."""
+
+_SHORTER, _LONGER = 0.4, 1.6
+"""The factors by which a step is shortened after a failure, and lengthened at most."""
+
+_SHORTEST = 1e-4
+"""The shortest step that is tried, as part of the longest one."""
+
+_CONTRACTS = 0.5
+"""Each Newton step is shorter than the last one by this factor at least, or the step is shortened."""
+
+_NEWTON, _NEWTON_FIRST = 6, 25
+"""The most Newton steps for a point, and for the first point, whose guess is the user's."""
+
+_ZERO = 1e3
+"""An unknown below the absolute tolerance times this is zero when units are chosen."""
+
+
+class Curve(NamedTuple):
+    r"""Points of a curve from its start in one direction.
+
+    Attributes:
+        points: The unknowns of each point, NaN in rows that are not used.
+        normals: The planes at right angles to the curve there: of a tangent $\tau$ of length 1, `normals @ tau` is 1.
+        count: The number of points.
+        status: `successful` if the curve has ended at a bound, or all rows are used.
+    """
+
+    points: Float[Array, "rows m"]
+    normals: Float[Array, "rows m"]
+    count: Int[Array, ""]
+    status: Int[Array, ""]
+
+
+class _Carry(NamedTuple):
+    """The carry of the loop.
+
+    Attributes:
+        u: The iterate.
+        base: The last point.
+        tangent: The unit tangent there, in units.
+        units: The unit of each unknown.
+        h: The length of the step.
+        lands: Whether the step ends at a bound: the last unknown is known, and not the distance.
+        tries: The number of Newton steps of this step.
+        moved: The scaled length of the last of them.
+        count: The number of points.
+        ended: Whether the curve has ended.
+        failed: Whether that is a failure.
+        points: See `Curve`.
+        normals: See `Curve`.
+    """
+
+    u: Array
+    base: Array
+    tangent: Array
+    units: Array
+    h: Array
+    lands: Array
+    tries: Array
+    moved: Array
+    count: Array
+    ended: Array
+    failed: Array
+    points: Array
+    normals: Array
+
+
+def follow(
+    f: Equations,
+    constants: Any,
+    start: Float[Array, " m"],
+    forwards: Bool[Array, ""],
+    bounds: tuple[Float[Array, ""], Float[Array, ""]],
+    rows: int,
+    longest: Float[Array, ""],
+    tolerances: Tolerances,
+    ahead: Float[Array, " m"] | None = None,
+) -> Curve:
+    """Follows a curve in one direction; no derivatives.
+
+    Args:
+        f: The equations.
+        constants: Their constants.
+        start: A guess of the first point, whose last unknown is kept.
+        forwards: Whether the last unknown grows at first.
+        bounds: Where the last unknown ends the curve.
+        rows: The most points.
+        longest: The longest step: a state of its size, or the whole range of the last unknown, is 1.
+        tolerances: How long the last Newton step may be.
+        ahead: The tangent at the start, if the start is a branch point, where the matrix is singular.
+    """
+    size, dtype = start.size, start.dtype
+    dense, last = DenseMatrix(np.eye(size)), jnp.zeros(size, dtype).at[-1].set(1)
+    low, high = bounds
+    weight = jnp.sqrt(jnp.asarray(max(size - 1, 1), dtype))
+
+    def units_of(x: Array, slope: Array, before: Array) -> Array:
+        """The unit of each unknown; of a state that is zero from its slope, or from its other elements."""
+        small = _ZERO * tolerances.atol
+        known = jnp.maximum(jnp.abs(x), before)
+        known = jnp.where(known > small, known, jnp.abs(slope) * (high - low))
+        known = jnp.where(known > small, known, jnp.max(known))
+        known = jnp.where(known > small, known, 1)
+        return jnp.append(known[:-1] * weight, high - low).astype(dtype)
+
+    def unit_vector(v: Array) -> Array:
+        length = jnp.linalg.norm(v)
+        return v / jnp.where(length > 0, length, 1)
+
+    def iterate(c: _Carry) -> _Carry:
+        value, jacobian = with_jacobian(lambda u: f(u, constants), c.u)
+        first = c.count == 0
+        # in units, each row divided by its largest entry
+        row = jnp.where(first | c.lands, last, c.tangent)
+        matrix = jacobian * c.units[None]
+        largest = jnp.max(jnp.abs(matrix), axis=1)
+        scale = 1 / jnp.where(largest > 0, largest, 1)
+        factors = dense.factorise(jnp.concatenate([matrix * scale[:, None], row[None]]))
+        right = jnp.stack([jnp.append(-value * scale, 0), last])
+        move, tangent = jax.vmap(lambda b: dense.substitute(factors, b))(right)
+        # a known parameter is kept to the last bit
+        move = jnp.where((first | c.lands) & (last == 1), 0, move)
+        u = c.u + c.units * move
+
+        moved = scaled_error(c.units * move, u, u, tolerances)
+        close = moved <= 1
+        tries = c.tries + 1
+        good = jnp.isfinite(moved) & jnp.all(jnp.isfinite(tangent))
+        shrinks = first | (c.tries == 0) | (moved <= _CONTRACTS * c.moved)
+        good &= close | (shrinks & (tries < jnp.where(first, _NEWTON_FIRST, _NEWTON)))
+
+        tangent = unit_vector(tangent)
+        forward = jnp.where(first, jnp.where(forwards, 1, -1), jnp.dot(tangent, c.tangent))
+        tangent = jnp.where(forward < 0, -tangent, tangent)
+        chord = unit_vector((u - c.base) / c.units)
+        cosines = jnp.stack([jnp.dot(tangent, c.tangent), jnp.dot(tangent, chord), jnp.dot(chord, c.tangent)])
+        cosine = jnp.where(first, 1, jnp.min(cosines))
+        straight = cosine >= math.cos(_MOST_TURN)
+
+        outside = (u[-1] > high) | (u[-1] < low)
+        found = good & close & straight & ~outside
+        # a point beyond a bound: the step to the bound itself is next
+        beyond = good & close & straight & outside & ~c.lands
+        retry = ~found & ~beyond & (~good | close)
+        done = found & c.lands
+
+        base = jnp.where(found, u, c.base)
+        slope = tangent * c.units
+        slope = slope / jnp.where(slope[-1] == 0, 1, slope[-1])
+        units = jnp.where(found, units_of(u, slope, jnp.where(first, 0, c.units / weight)), c.units)
+        here = jnp.where(found, unit_vector(tangent * c.units / units), c.tangent)
+        count = c.count + found.astype(jnp.int32)
+        points = c.points.at[c.count].set(jnp.where(found, u, c.points[c.count]))
+        normals = c.normals.at[c.count].set(jnp.where(found, tangent / c.units, c.normals[c.count]))
+
+        turn = jnp.arccos(jnp.clip(cosine, -1, 1))
+        longer = jnp.clip(_TURN / jnp.maximum(turn, 1e-3), _SHORTER, _LONGER)
+        longer = jnp.where(tries > _NEWTON // 2, jnp.minimum(longer, 1), longer)
+        h = jnp.where(found & ~first, c.h * longer, jnp.where(retry, c.h * _SHORTER, c.h))
+        failed = (retry & (first | (h < _SHORTEST * longest))) | ~jnp.all(jnp.isfinite(c.base))
+        h = jnp.minimum(h, longest).astype(dtype)
+
+        # the start of the next step
+        starts = found | retry | beyond
+        ahead = here * units
+        guess = base + h * ahead
+        bound = jnp.where(ahead[-1] > 0, high, low)
+        to_bound = bound - base[-1]
+        crosses = beyond | (guess[-1] > high) | (guess[-1] < low)
+        part = to_bound / jnp.where(ahead[-1] == 0, 1, ahead[-1])
+        part_of_chord = to_bound / jnp.where(u[-1] == base[-1], 1, u[-1] - base[-1])
+        landing = jnp.where(beyond, base + part_of_chord * (u - base), base + part * ahead)
+        guess = jnp.where(crosses, landing.at[-1].set(bound), guess)
+        h = jnp.where(crosses & ~beyond, jnp.minimum(h, jnp.abs(part)), h).astype(dtype)
+        at_bound = found & (jnp.abs(to_bound) <= 4 * float(jnp.finfo(dtype).eps) * (high - low))
+        return _Carry(
+            u=jnp.where(starts, guess, u),
+            base=base,
+            tangent=here,
+            units=units,
+            h=h,
+            lands=jnp.where(starts, crosses, c.lands),
+            tries=jnp.where(starts, 0, tries),
+            moved=moved,
+            count=count,
+            ended=done | at_bound | failed | (count >= rows),
+            failed=failed,
+            points=points,
+            normals=normals,
+        )
+
+    no, zero = jnp.zeros((), bool), jnp.zeros((), jnp.int32)
+    blank = rows_like(rows, start, jnp.nan)
+    begin = _Carry(
+        u=start,
+        base=start,
+        tangent=last,
+        units=jnp.append(jnp.maximum(jnp.abs(start[:-1]), 1) * weight, high - low).astype(dtype),
+        h=(longest * jnp.asarray(0.2, dtype)).astype(dtype),
+        lands=no,
+        tries=zero,
+        moved=jnp.zeros((), dtype),
+        count=zero,
+        ended=(start[-1] > high) | (start[-1] < low),
+        failed=no,
+        points=blank,
+        normals=blank,
+    )
+    if ahead is not None:  # the first point is known, and the first step begins
+        units = units_of(start, jnp.zeros_like(start), jnp.zeros_like(start))
+        tangent = unit_vector(ahead / units)
+        tangent = jnp.where(forwards, tangent, -tangent)
+        first = begin.h * tangent * units
+        begin = begin._replace(
+            u=start + first,
+            tangent=tangent,
+            units=units,
+            count=zero + 1,
+            points=blank.at[0].set(start),
+            normals=blank.at[0].set(tangent / units),
+        )
+    out = while_loop(lambda c: ~c.ended, iterate, begin, like=(constants, bounds, longest, forwards))
+    outside = (start[-1] > high) | (start[-1] < low) | ~(low < high)
+    status = jnp.where(outside, int(Status.invalid_argument), jnp.where(out.failed, int(Status.diverged), 0))
+    return Curve(out.points, out.normals, out.count, match(status.astype(jnp.int32), out.points))
+
+
+class Line(NamedTuple):
+    """A curve in both directions from its start, in order; NaN in rows that are not used.
+
+    Attributes:
+        points: The unknowns, whose derivatives move them at right angles to the curve.
+        normals: See `Curve`; without derivatives.
+        tangents: The tangents.
+        jacobians: The Jacobians of the equations; of unused rows the identity.
+        signs: The signs of the determinants of Jacobian and normal.
+        status: One code for each direction.
+    """
+
+    points: Float[Array, "rows m"]
+    normals: Float[Array, "rows m"]
+    tangents: Float[Array, "rows m"]
+    jacobians: Float[Array, "rows n m"]
+    signs: Float[Array, " rows"]
+    status: Int[Array, " 2"]
+
+
+def both_ways(
+    problem: Equilibria,
+    bounds: tuple[Array, Array],
+    rows: int,
+    longest: Float[Array, ""],
+    tolerances: Tolerances,
+    ahead: Float[Array, " m"] | None = None,
+) -> Line:
+    """Follows a curve in both directions, with derivatives by the constants of the problem.
+
+    Args:
+        problem: The equations, their constants and the start.
+        bounds: See `follow`; so for the following ones.
+        rows: The most points in each direction.
+        longest: See there.
+        tolerances: See there.
+        ahead: See there.
+    """
+    fixed, bounds = jax.lax.stop_gradient((problem.constants, bounds))
+
+    # one direction after the other: `members_apart` has no lanes within lanes
+    def one_way(_: None, forwards: Array) -> tuple[None, Curve]:
+        return None, follow(problem.equations, fixed, problem.start, forwards, bounds, rows, longest, tolerances, ahead)
+
+    _, both = scan(one_way, None, jnp.asarray([False, True]), like=(fixed, problem.start, bounds, ahead))
+
+    def in_order(x: Array, sign: int) -> Array:
+        return jax.lax.stop_gradient(jnp.concatenate([sign * x[0, ::-1], x[1, 1:]]))
+
+    points, normals = in_order(both.points, 1), in_order(both.normals, -1)
+    # the matrix is singular at a branch point itself, whose tangent is known
+    regular = jnp.ones(len(points), bool).at[rows - 1].set(ahead is None)
+    known = jnp.zeros_like(problem.start) if ahead is None else ahead
+    u, tangents, jacobians, signs = jax.vmap(lambda *row: _refined(problem, known, *row))(points, normals, regular)
+    return Line(u, normals, tangents, jacobians, signs, both.status)
+
+
+def _refined(problem: Equilibria, known: Array, u: Array, normal: Array, regular: Array) -> tuple:
+    """Returns a point with its derivatives, its tangent, the Jacobian there, and the sign of the determinant."""
+    there = jnp.all(jnp.isfinite(u))
+    safe, normal = jnp.where(there, u, problem.start), jnp.where(there, normal, 0)
+
+    def equations(v: Array) -> Array:
+        found = jnp.append(problem.equations(v, problem.constants), jnp.dot(normal, v - safe))
+        return jnp.where(there & regular, found, v - safe)
+
+    point = with_derivatives(equations, safe, there | True)
+    _, jacobian = with_jacobian(lambda v: problem.equations(v, problem.constants), point)
+    unit = jnp.eye(u.size, dtype=u.dtype)
+    matrix = jnp.where(there & regular, jnp.concatenate([jacobian, normal[None]]), unit)
+    tangent = jnp.where(regular, jnp.linalg.solve(matrix, unit[-1]), known)
+    sign = jnp.where(regular, jnp.linalg.slogdet(jax.lax.stop_gradient(matrix))[0], 0)
+    point, tangent, sign = (jnp.where(there, x, jnp.nan) for x in (point, tangent, sign))
+    return point, tangent, jnp.where(there, jacobian, unit[:-1]), sign

@@ -1,0 +1,187 @@
+"""The equations of a steady state and a parameter, as a function of one vector."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._checks import check_state, concrete, time_dtype
+from .._parameters import indices_of
+from .._types import Args, Y
+from ..solvers.methods._ravel import flattened, unflattened
+from ..solvers.roots._conserved import check_conserved, conserved_quantities
+from ..solvers.terms._explain import check_callable
+from ..solvers.terms._field import arrays_of, check_like, close_field, literals_as_arrays
+from ..solvers.terms._suits import check_suits
+
+Equations = Callable[[Float[Array, " m"], Any], Float[Array, " n"]]
+"""`equations(u, constants)`, $n$ numbers that vanish on curves in the space of the $m = n + 1$ unknowns `u`."""
+
+
+class Equilibria(NamedTuple):
+    """A model whose steady states depend on one parameter, or on two.
+
+    Attributes:
+        equations: The vector field as a function of the state, followed by the parameters, and of `constants`.
+        constants: All other values that it depends on, which may be differentiated.
+        start: The state and the parameters, without derivatives.
+        like: A state, for its structure.
+    """
+
+    equations: Equations
+    constants: Any
+    start: Float[Array, " m"]
+    like: Y
+
+    def state(self, u: Float[Array, " m"]) -> Y:
+        """Returns the state of a vector of unknowns, or of a tangent."""
+        return unflattened(u, self.like)
+
+
+class Arguments(NamedTuple):
+    """Checked arguments that all functions of this package share; `leaves` are the positions of the parameters."""
+
+    model: Callable
+    y0: Y
+    args: Args
+    leaves: tuple[int, ...]
+
+
+def checked(model: Any, y0: Any, args: Args, where: Any, conserved: Any, *others: Any) -> Arguments:
+    """Checks the model, the state, and the selection of the parameter, and of a second one by `along`.
+
+    Raises:
+        TypeError: If the state is complex, or an argument has the wrong type.
+        ValueError: If `where` or `along` does not select one real number.
+    """
+    y0 = check_state(y0)
+    if any(jnp.iscomplexobj(x) for x in jax.tree.leaves(y0)):
+        raise TypeError("`y0` must be real, but has a complex leaf. Solve for its real and imaginary parts.")
+    check_callable(model)
+    check_suits(model, y0, "`jax.vmap` of this")
+    check_conserved(conserved, y0)
+    args = arrays_of(args)
+    leaves = [_selected(model, args, where, "where"), *(_selected(model, args, x, "along") for x in others)]
+    if len(set(leaves)) < len(leaves):
+        raise ValueError("`along` must select another parameter than `where`, but selects the same one.")
+    return Arguments(model, y0, args, tuple(leaves))
+
+
+def _selected(model: Any, args: Args, where: Any, name: str) -> int:
+    """Returns the position of the parameter among the leaves of `(model, args)`."""
+    if where is None:
+        if jax.tree.structure(args) != jax.tree.structure(0):
+            raise ValueError(
+                f"`{name}` must select the parameter, because `args` is not one number: `{name}=lambda model: "
+                f"model.rate` selects it from the model, `{name}=lambda args: args['rate']` from `args`."
+            )
+        where = _the_args
+    if not callable(where):
+        raise TypeError(f"`{name}` must be a function such as `lambda model: model.rate`, but is {where!r:.60}.")
+    try:
+        count = len(inspect.signature(where).parameters)
+    except (TypeError, ValueError):
+        count = 1
+    choose = (lambda pair: where(*pair)) if count == 2 else (lambda pair: where(pair[args is not None]))
+    indices = indices_of((model, args), choose, name)
+    leaves = jax.tree.leaves((model, args))
+    if len(indices) != 1 or jnp.shape(leaves[indices[0]]) != ():
+        shapes = ", ".join(str(jnp.shape(leaves[i])) for i in indices)
+        raise ValueError(
+            f"`{name}` must select one scalar, but selects leaves of shape {shapes}. Make the parameter a leaf of its "
+            "own, and build arrays from it in the model."
+        )
+    leaf = leaves[indices[0]]
+    if not isinstance(leaf, jax.Array | np.ndarray | np.generic | float) or not jnp.issubdtype(
+        jnp.result_type(leaf), jnp.floating
+    ):
+        raise TypeError(f"`{name}` must select a real floating-point array, but selects {leaf!r:.60}.")
+    return indices[0]
+
+
+def _the_args(args: Args) -> Args:
+    return args
+
+
+def check_bounds(bounds: Any, dtype: Any, value: Any) -> tuple[Array, Array]:
+    """Returns both ends of the range of a parameter, which holds its value in the model.
+
+    Raises:
+        TypeError: If it is not a pair.
+        ValueError: If an end is not finite, they are not in order, or the value is outside.
+    """
+    if not isinstance(bounds, tuple | list | np.ndarray | jax.Array) or len(bounds) != 2:
+        raise TypeError(f"`bounds` must be a pair `(low, high)` of the parameter, but is {bounds!r:.60}.")
+    low, high = bounds
+    if all(map(concrete, (low, high))) and not (np.isfinite(low) and np.isfinite(high) and low < high):
+        raise ValueError(f"`bounds` must be finite and ascending, but is ({low}, {high}).")
+    low, high = jnp.asarray(low, dtype), jnp.asarray(high, dtype)
+    if all(map(concrete, (value, low, high))) and not low <= jnp.asarray(value, dtype) <= high:
+        raise ValueError(
+            f"`bounds` must contain the value of the parameter in the model, {float(value):g}, but is "
+            f"({float(low):g}, {float(high):g})."
+        )
+    return low, high
+
+
+class _WithParameters(eqx.Module):
+    """A model whose state holds some of its parameters, too, which do not change.
+
+    Attributes:
+        inner: The model and its args.
+        chosen: The positions of the parameters among their leaves.
+    """
+
+    inner: tuple
+    chosen: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, t: Any, pair: tuple, args: Args) -> tuple:
+        del args
+        y, parameters = pair
+        leaves, structure = jax.tree.flatten(self.inner)
+        for leaf, parameter in zip(self.chosen, parameters):
+            old = leaves[leaf]
+            weak = not hasattr(old, "dtype") or getattr(old, "weak_type", False)
+            leaves[leaf] = parameter if weak else parameter.astype(old.dtype)
+        model, args = jax.tree.unflatten(structure, leaves)
+        out = literals_as_arrays(model(t, y, args), y)
+        check_like(y, jax.tree.map(jnp.asarray, out))
+        return out, jnp.zeros_like(parameters)
+
+
+def closed(given: Arguments, t: Any, conserved: Any, elsewhere: Any = None) -> Equilibria:
+    """Returns the equations of a model, traced once.
+
+    Args:
+        given: The model, its state, and the selection of the parameters.
+        t: The time at which the model is evaluated.
+        conserved: Conserved quantities as a function of the state, or None to find linear ones.
+        elsewhere: A value of the last parameter at which conserved quantities are sought; by default its own. At its
+            own a quantity may be conserved by chance, as by a rate constant of zero.
+    """
+    y0, dtype = given.y0, time_dtype(given.y0)
+    leaves = jax.tree.leaves((given.model, given.args))
+    parameters = jnp.stack([jnp.asarray(leaves[leaf], dtype) for leaf in given.leaves])
+    extended = _WithParameters((given.model, given.args), given.leaves)
+    field, operands = close_field(extended, t, (y0, parameters), None)
+
+    def rates(y: Y, parameters: Array, t: Array, operands: list) -> Float[Array, " n"]:
+        return flattened(field(t, (y, parameters), operands)[0])
+
+    there = parameters if elsewhere is None else parameters.at[-1].set(elsewhere)
+    quantities = conserved_quantities(lambda y: field(t, (y, there), operands)[0], y0, conserved)
+    numbers, rest = eqx.partition(quantities, eqx.is_array)
+    x0 = flattened(y0)
+
+    def equations(u: Float[Array, " m"], constants: tuple) -> Float[Array, " n"]:
+        t, operands, numbers, held = constants
+        slopes = rates(unflattened(u, y0), u[x0.size :], t, operands)
+        return slopes - eqx.combine(numbers, rest).term(u[: x0.size], held).astype(u.dtype)
+
+    start = jax.lax.stop_gradient(jnp.append(x0, parameters.astype(x0.dtype)))
+    return Equilibria(equations, (t, operands, numbers, x0), start, jax.lax.stop_gradient(y0))
