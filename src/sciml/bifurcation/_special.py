@@ -138,8 +138,8 @@ def _critical(matrix: Float[Array, "n n"], kind: Array) -> tuple[Array, Array, A
     omega = jnp.where(vibrates, jnp.abs(values.imag[nearest]), 0).astype(dtype)
     matrix = jnp.where(kind == int(Kind.branch_point), matrix.T, matrix)
     unit = jnp.eye(n, dtype=dtype)
-    # a shift by rounding, for a matrix that is singular exactly
-    shift = 4 * float(jnp.finfo(dtype).eps) * jnp.where(size > 0, size, 1)
+    # a small shift, for a matrix that is singular exactly
+    shift = float(jnp.finfo(dtype).eps) ** 0.5 * jnp.where(size > 0, size, 1)
     shifted = jax.lax.complex(matrix + shift * unit, -omega * unit)
     dense = DenseMatrix(np.eye(n))
     factors = dense.factorise(shifted)
