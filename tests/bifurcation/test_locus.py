@@ -47,7 +47,8 @@ def test_hopf_points_of_members(dtype):
         same = {"where": lambda model: model.b, "kind": "hopf", "throw": False}
         field = lambda t, y, args: jax.tree.map(lambda x: slope * x, args(t, y, None))  # noqa: E731
         options = {"args": model, "points": 40}
-        point = bifurcation.locate(field, rest(1.0, dtype), args=model, **same)
+        y0 = rest(1.0, dtype) | {"z": jnp.asarray(2.0, dtype)}
+        point = bifurcation.locate(field, y0, args=model, **same)
         return bifurcation.locus(field, point, along=lambda model: model.a, bounds=(0.6, 1.6), **same, **options)
 
     slopes = jnp.asarray([1.0, 2.0], dtype)
