@@ -268,7 +268,7 @@ def follow(
     return Curve(out.points, out.normals, out.count, match(status.astype(jnp.int32), out.points))
 
 
-class Line(NamedTuple):
+class BothWays(NamedTuple):
     """A curve in both directions from its start, in order; NaN in rows that are not used.
 
     Attributes:
@@ -295,7 +295,7 @@ def both_ways(
     longest: Float[Array, ""],
     tolerances: Tolerances,
     ahead: Float[Array, " m"] | None = None,
-) -> Line:
+) -> BothWays:
     """Follows a curve in both directions, with derivatives by the constants of the problem.
 
     Args:
@@ -322,7 +322,7 @@ def both_ways(
     regular = jnp.ones(len(points), bool).at[rows - 1].set(ahead is None)
     known = jnp.zeros_like(problem.start) if ahead is None else ahead
     u, tangents, jacobians, signs = jax.vmap(lambda *row: _refined(problem, known, *row))(points, normals, regular)
-    return Line(u, normals, tangents, jacobians, signs, both.status)
+    return BothWays(u, normals, tangents, jacobians, signs, both.status)
 
 
 def _refined(problem: Equilibria, known: Array, u: Array, normal: Array, regular: Array) -> tuple:
