@@ -97,7 +97,7 @@ class ModelWithEvents(eqx.Module):
     def of(cls, model: Callable, events: tuple[Any, ...], t0: Array, t1: Array) -> "ModelWithEvents":
         """Returns a model with its events, for a solve from one time to another."""
         direction, resolution = sign_of(t1 >= t0, t0.dtype), resolution_of(t0, t1)
-        events = _one_after_another_at_end(events, direction, resolution, t0, t1)
+        events = _one_after_another(events, direction, resolution, t0, t1)
         return cls(model, events, direction, resolution, jnp.asarray(t1, t0.dtype))
 
     def __call__(self, t: RealScalarLike, y: Y, args: Args) -> Y:
@@ -166,7 +166,7 @@ def check_order(events: tuple[Any, ...], forwards: bool | None) -> None:
 def out_of_order(model: "ModelWithEvents") -> Array | None:
     """Returns whether traced times of schedules are not in the direction of time; None where all are known.
 
-    In a solve too short for the steps between several rows at its end, that end may only come once.
+    In a solve that is too short for steps between several rows, its end may only come once.
     """
     direction = model.direction
     wrong = []
@@ -180,36 +180,40 @@ def out_of_order(model: "ModelWithEvents") -> Array | None:
 
 
 _APART = 8
-"""How many resolutions of the time are between the rows of schedules that all come at the end of a solve."""
+"""How many resolutions of the time are between traced rows of schedules that come at one time."""
 
 
-def _one_after_another_at_end(
+def _one_after_another(
     events: tuple[Any, ...], direction: Array, resolution: Array, t0: Array, t1: Array
 ) -> tuple[Any, ...]:
-    """Returns events whose schedules have a few roundings of the time between several traced rows at the end.
+    """Returns events whose schedules have a few roundings of the time between several traced rows at one time.
 
-    After the first of several rows at one time, a short step leads to the next row. At the end of the solve there is no
-    later step, so the earlier rows come before it, with the derivatives of their own times. Of several schedules, all
-    rows of the first come before those of the second.
+    The last row keeps its time, so that a state saved then, or at the end of the solve, is the one after all of them;
+    rows at the start also keep theirs. The earlier rows have the derivatives of their own times. Of several schedules,
+    all rows of the first come before those of the second.
     """
     several = [isinstance(x, Schedule) and not concrete(x.times) and x.times.shape[0] > 1 for x in events]
     if not any(several):
         return events
-    space, later, found = _APART * resolution, jnp.zeros_like(t1), []
-    for event in reversed(events):
+    space, later, found = _APART * resolution, [], []
+    for event, traced in reversed(list(zip(events, several))):
         if isinstance(event, Schedule):
             times = jnp.asarray(event.times, t1.dtype)
-            left = direction * (t1 - times)
-            due = (left >= -space / 2).astype(t1.dtype)
-            follow = jnp.cumsum(due[::-1])[::-1] - due + later  # how many come after each
-            early = jnp.where(due > 0, jnp.maximum(follow * space - left, 0), 0)
-            fits = jnp.all((early == 0) | (left + early <= direction * (t1 - t0)))
-            moved = times - jax.lax.stop_gradient(direction * jnp.where(fits, early, 0))
-            event = eqx.tree_at(lambda x: x.times, event, moved)
-            last = (early > 0) | (due > 0) & (left <= space / 2)
-            later = later + jnp.maximum(jnp.sum(last, dtype=later.dtype) - 1, 0)
+            passed = jax.lax.stop_gradient(jnp.where(jnp.isinf(times), jnp.inf, direction * times))
+            last = jnp.searchsorted(passed, passed + space / 2, side="right") - 1
+            follow = jnp.maximum(last - jnp.arange(times.shape[0], dtype=last.dtype), 0)
+            for other in later:
+                ends = [jnp.searchsorted(other, passed + x * space / 2, side=side) for x, side in _SIDES]
+                follow = follow + jnp.maximum(ends[1] - ends[0] - 1, 0)
+            early = follow.astype(times.dtype) * space
+            early = jnp.where(passed - early > direction * t0 + space, early, 0)
+            event = eqx.tree_at(lambda x: x.times, event, times - direction * early)
+            later += [passed] if traced else []
         found.append(event)
     return tuple(reversed(found))
+
+
+_SIDES = (-1, "left"), (1, "right")
 
 
 def lacking(events: tuple[Any, ...], direction: Array, t0: Array, y0: Y) -> Array | None:
