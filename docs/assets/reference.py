@@ -89,7 +89,7 @@ def _table(match: re.Match) -> str:
     if is_package(names[0]):
         return match[0]
     rows = [f"| [`{name.rsplit('.', 1)[1]}`][{name}] | {first_sentence(name)} |" for name in names]
-    return "\n".join(["| Name | |", "|---|---|", *rows]) + "\n\n"
+    return "\n".join(["| Name | Description |", "|---|---|", *rows]) + "\n\n"
 
 
 @event_priority(50)
