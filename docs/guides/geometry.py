@@ -32,7 +32,7 @@ plt.rcParams["font.size"] = 13  # pages show figures at about two thirds of thei
 def grids():
     """The cells of three grids."""
     return (
-        ("clustered at a wall", OrthogonalGrid([np.linspace(0, 1, 13), clustered_faces(12, towards=1.0)])),
+        ("clustered at a wall", OrthogonalGrid([np.linspace(0, 1, 13), clustered_faces(12, widest=1.0)])),
         ("a disc", OrthogonalGrid([np.linspace(0, 1, 9), np.linspace(0, 2 * np.pi, 25)], Polar())),
     )
 
@@ -55,7 +55,7 @@ def geometry_grids():
     high = float(jnp.max(jnp.abs(u)))
     plot.field(u, drum, ax=axes[2], labels="u", cmap="RdBu_r", vmin=-high, vmax=high)
     axes[2].set_title("a drum, struck off its middle", loc="left", fontsize="medium")
-    can = OrthogonalGrid([clustered_faces(24, towards=0.0), clustered_faces(30, 0.0, 2.0)], Axisymmetric())
+    can = OrthogonalGrid([clustered_faces(24, widest=0.0), clustered_faces(30, 0.0, 2.0)], Axisymmetric())
     model = models.Diffusion(can, {"r+": Dirichlet(0.0), "z-": Neumann(0.0), "z+": Dirichlet(0.0)})
     sol = sciml.solve(model, jnp.ones(can.shape), t0=0.0, t1=0.05, dt=0.0025)
     lost = 1 - float(can.integrate(sol.ys[-1])) / (2 * np.pi)

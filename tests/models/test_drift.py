@@ -26,7 +26,7 @@ from sciml.spatial import (
 GRIDS = {
     "line": Grid(24, -2.0, 2.0),
     "stretched": OrthogonalGrid([clustered_faces(20, -2.0, 2.0)]),
-    "disc": OrthogonalGrid([clustered_faces(6, towards=0.0), np.linspace(0.0, 2 * np.pi, 9)], Polar()),
+    "disc": OrthogonalGrid([clustered_faces(6, widest=0.0), np.linspace(0.0, 2 * np.pi, 9)], Polar()),
 }
 
 

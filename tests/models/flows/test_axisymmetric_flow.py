@@ -24,7 +24,7 @@ from tests.gradients import check_gradient
 
 pytestmark = pytest.mark.x64
 
-CAN = OrthogonalGrid([clustered_faces(16, towards=0.0, strength=1.0), np.linspace(-0.5, 0.5, 17)], Axisymmetric())
+CAN = OrthogonalGrid([clustered_faces(16, widest=0.0, strength=1.0), np.linspace(-0.5, 0.5, 17)], Axisymmetric())
 GRIDS = {
     "can": CAN,
     "pipe between walls": OrthogonalGrid([np.linspace(0.3, 1.0, 9), np.linspace(0.0, 0.5, 5)], Axisymmetric()),

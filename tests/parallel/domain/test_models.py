@@ -96,7 +96,7 @@ CELLS = {
     "stretched": OrthogonalGrid([clustered_faces(16), stretched_faces(16, lambda s: s + 0.1 * np.sin(3 * s))]),
     "disc": OrthogonalGrid([np.linspace(0.0, 1.0, 17), np.linspace(0.0, 2 * np.pi, 17)], Polar()),
     "sector": OrthogonalGrid([np.linspace(0.5, 1.0, 17), np.linspace(0.2, 1.0, 17)], Polar()),
-    "can": OrthogonalGrid([clustered_faces(16, towards=0.0), clustered_faces(16)], Axisymmetric()),
+    "can": OrthogonalGrid([clustered_faces(16, widest=0.0), clustered_faces(16)], Axisymmetric()),
 }
 
 

@@ -207,7 +207,7 @@ def test_modes_of_bessel_decay_at_their_rates(name):
 @pytest.mark.x64
 def test_heat_leaves_a_ball():
     """Through a model and `solve`: sin(pi r) / r decays as exp(-pi^2 t)."""
-    grid = OrthogonalGrid([clustered_faces(40, strength=1.0, towards=0.0)], Spherical())
+    grid = OrthogonalGrid([clustered_faces(40, strength=1.0, widest=0.0)], Spherical())
     (r,) = grid.centers
     mode = jnp.sin(jnp.pi * r) / r
     model = models.Diffusion(grid, Dirichlet(0.0))

@@ -41,7 +41,7 @@ def stretched_faces(
 
 
 def clustered_faces(
-    n: int, lower: float = 0.0, upper: float = 1.0, *, strength: float = 2.0, towards: float = 0.5
+    n: int, lower: float = 0.0, upper: float = 1.0, *, strength: float = 2.0, widest: float = 0.5
 ) -> tuple[float, ...]:
     r"""Returns the faces of `n` cells that are finer at the ends of an interval, by a hyperbolic tangent.
 
@@ -55,10 +55,10 @@ def clustered_faces(
         lower: $l$.
         upper: $u$.
         strength: $\beta$, positive; cells of equal width as it goes to zero.
-        towards: $c$, from 0 to 1.
+        widest: $c$, from 0 to 1: where the cells are widest. 0 refines the upper end, 1 the lower end, 0.5 both.
 
     Raises:
-        ValueError: If the ends are not in order, `strength` is not positive, or `towards` is not from 0 to 1.
+        ValueError: If the ends are not in order, `strength` is not positive, or `widest` is not from 0 to 1.
 
     Source:
         M. Vinokur, J. Comput. Phys. 50:215, 1983.
@@ -70,19 +70,19 @@ def clustered_faces(
 
         widths = np.diff(clustered_faces(16, 0.0, 2.0, strength=3.0))
         assert np.isclose(widths[0], widths[-1]) and widths.max() > 4 * widths[0]
-        assert np.all(np.diff(np.diff(clustered_faces(16, towards=1.0))) > 0)  # fine at the lower end
+        assert np.all(np.diff(np.diff(clustered_faces(16, widest=1.0))) > 0)  # fine at the lower end
         ```
     """
     if not lower < upper:
         raise ValueError(f"`clustered_faces` requires lower < upper, but they are {lower} and {upper}.")
     if not strength > 0:
         raise ValueError(f"`clustered_faces(strength=...)` must be positive, but is {strength}.")
-    if not 0 <= towards <= 1:
-        raise ValueError(f"`clustered_faces(towards=...)` must be from 0 to 1, but is {towards}.")
-    start, end = np.tanh(strength * towards), np.tanh(strength * (1 - towards))
+    if not 0 <= widest <= 1:
+        raise ValueError(f"`clustered_faces(widest=...)` must be from 0 to 1, but is {widest}.")
+    start, end = np.tanh(strength * widest), np.tanh(strength * (1 - widest))
 
     def mapping(s: Float[np.ndarray, " faces"]) -> Float[np.ndarray, " faces"]:
-        share = (np.tanh(strength * (s - towards)) + start) / (end + start)
+        share = (np.tanh(strength * (s - widest)) + start) / (end + start)
         return np.where(s == 1, upper, lower + (upper - lower) * share)  # the end to the last digit
 
     return stretched_faces(n, mapping)

@@ -49,7 +49,7 @@ class OrthogonalGrid(AbstractGrid):
         import numpy as np
         from sciml.spatial import Dirichlet, Laplacian, OrthogonalGrid, Polar, clustered_faces
 
-        pipe = OrthogonalGrid([clustered_faces(16, 0.0, 1.0, towards=0.0)], Polar())  # fine at the wall
+        pipe = OrthogonalGrid([clustered_faces(16, 0.0, 1.0, widest=0.0)], Polar())  # fine at the wall
         (r,) = pipe.centers
         laplacian = Laplacian(pipe, Dirichlet(0.0))
         assert jnp.allclose(laplacian(1 - r**2)[:-1], -4.0, rtol=0.1)
