@@ -245,12 +245,9 @@ def test_errors(options, message):
         inspect.adjoint_memory(reaction, GRID, t0=0.0, t1=1.0, **options)
 
 
-@pytest.mark.parametrize(
-    "adjoint", [sciml.adjoints.Implicit, sciml.adjoints.Checkpointed()], ids=["a class", "an object"]
-)
-def test_adjoints_are_classes_that_have_rows(adjoint):
-    with pytest.raises(Exception, match="adjoints"):
-        inspect.adjoint_memory(reaction, GRID, t0=0.0, t1=1.0, adjoints=[adjoint])
+def test_an_adjoint_without_a_row():
+    with pytest.raises(TypeError, match="adjoints"):
+        inspect.adjoint_memory(reaction, GRID, t0=0.0, t1=1.0, adjoints=[sciml.adjoints.Implicit])
 
 
 def test_one_class():

@@ -203,7 +203,7 @@ class Marked(solvers.AbstractStepper):
 
 
 def test_methods_are_compared_by_value():
-    with pytest.raises(AssertionError, match=r"`Tabled` must be hashable.*eqx.field\(static=True\)"):
+    with pytest.raises(TypeError, match="its field `weight` is an array, but the fields of a method must be numbers"):
         verify.check_stepper(Tabled(jnp.ones(())))
     with pytest.raises(AssertionError, match=r"`Marked` is compiled again for an equal instance.*compare by value"):
         verify.check_stepper(Marked(Mark()))
