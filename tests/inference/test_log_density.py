@@ -135,6 +135,17 @@ def test_one_program_for_derivatives_lanes_and_compilation():
     assert jax.grad(single)(single.unconstrain(single.model))["rate"].dtype == jnp.float32
 
 
+def test_densities_are_functions_for_jit():
+    """They have a hash, whatever the model."""
+    density = poisson_gamma()
+    position = {"rate": jnp.array(0.3)}
+    np.testing.assert_allclose(jax.jit(density)(position), density(position), rtol=1e-6)
+    value, slope = jax.jit(jax.value_and_grad(density))(position)
+    np.testing.assert_allclose(slope["rate"], jax.grad(density)(position)["rate"], rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(density.potential)(position), -value, rtol=1e-6)
+    assert density == density and density != poisson_gamma()
+
+
 def test_what_data_do_not_determine_is_named():
     model = {"a": jnp.array(1.0), "b": jnp.array(1.0), "c": jnp.array(0.0)}
     priors = [

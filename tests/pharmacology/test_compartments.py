@@ -25,8 +25,9 @@ SATURABLE = pk.MichaelisMenten(pk.Compartments(cl=1.0, v1=30.0, ka=1.0), vmax=20
 def test_names_are_those_that_the_parameters_imply():
     assert pk.Compartments(cl=1.0, v1=1.0).names == ("central",)
     assert THREE.names == ("depot", "central", "peripheral", "peripheral 2")
-    assert MANY.names == (*(f"transit {i}" for i in (1, 2, 3)), "depot", "central", "peripheral", "metabolite")
-    assert MANY.cmt("central") == 5
+    chain = ("dose", "transit 1", "transit 2", "transit 3")
+    assert MANY.names == (*chain, "depot", "central", "peripheral", "metabolite")
+    assert MANY.cmt("central") == 6
     with pytest.raises(ValueError, match="'gut' is not a compartment of this model, which has depot, central"):
         THREE.cmt("gut")
 
@@ -69,6 +70,23 @@ def test_one_compartment_is_its_formula():
     end, begin = np.maximum(np.asarray(ts) - 5.0, 0.0), np.maximum(np.asarray(ts) - 2.0, 0.0)
     wanted = 100 * np.exp(-k * np.asarray(ts)) + 20.0 / k * (np.exp(-k * end) - np.exp(-k * begin))
     np.testing.assert_allclose(pk.solve_doses(vein, doses, ts)[:, 0], wanted, rtol=EXACT, atol=EXACT)
+
+
+@pytest.mark.x64
+def test_transit_compartments_are_a_gamma_density():
+    """The rate into the depot of Savic and others (2007), whose mean time is `mtt`; the same by `ktr`."""
+    ts, n, ktr = np.array([0.25, 1.0, 3.0, 8.0]), 3, 4 / 2.0
+    drug = pk.Compartments(cl=2.0, v1=20.0, ka=1.0, transits=n, mtt=2.0)
+    rate = lambda t: 100 * ktr * (ktr * t) ** n * np.exp(-ktr * t) / 6  # noqa: E731
+    field = lambda t, y: [rate(t) - y[0], y[0] - 0.1 * y[1]]  # noqa: E731
+    exact = scipy.integrate.solve_ivp(field, (0.0, 8.0), [0.0, 0.0], "DOP853", ts, rtol=1e-12, atol=1e-13).y
+    states = pk.solve_doses(drug, pk.Doses(0.0, 100.0), ts)
+    np.testing.assert_allclose(states[:, -2:].T, exact, rtol=1e-9)
+    np.testing.assert_allclose(drug.concentration(states)[1], 0.152, atol=5e-4)
+    by_ktr = pk.Compartments(cl=2.0, v1=20.0, ka=1.0, transits=n, ktr=ktr)
+    np.testing.assert_allclose(pk.solve_doses(by_ktr, pk.Doses(0.0, 100.0), ts), states, rtol=1e-12)
+    before_depot = -np.linalg.inv(np.asarray(drug.rates())[: n + 1, : n + 1])
+    np.testing.assert_allclose(before_depot[:, 0].sum(), 2.0, rtol=1e-12)
 
 
 @pytest.mark.x64
@@ -323,9 +341,48 @@ def test_parameters_that_belong_together(given, message):
         pk.Compartments(cl=1.0, v1=1.0, **given)
 
 
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (
+            lambda: pk.Compartments(cl=-1.0, v1=1.0),
+            "`cl` of `Compartments` must not be negative, but is -1. To estimate",
+        ),
+        (lambda: pk.Compartments(cl=1.0, v1=0.0), "`v1` of `Compartments` must be positive, but is 0"),
+        (
+            lambda: pk.Compartments(cl=1.0, v1=1.0, ka=1.0, transits=1, mtt=0.0),
+            "`mtt` of `Compartments` must be positive",
+        ),
+        (lambda: pk.MichaelisMenten(THREE, vmax=1.0, km=0.0), "`km` of `MichaelisMenten` must be positive"),
+        (lambda: pk.TargetMediated(THREE, 1.0, -1.0, 1.0, 1.0, 1.0), "`koff` of `TargetMediated` must not be negative"),
+        (lambda: pk.Emax(1.0, ec50=-2.0), "`ec50` of `Emax` must be positive, but is -2"),
+        (lambda: pk.EffectCompartment(THREE, ke0=-1.0), "`ke0` of `EffectCompartment` must not be negative"),
+        (lambda: pk.IndirectResponse(THREE, kin=1.0, kout=0.0), "`kout` of `IndirectResponse` must be positive"),
+    ],
+)
+def test_signs_of_parameters(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_parameters_may_be_zero_or_traced():
+    assert pk.Compartments(cl=0.0, v1=1.0, ka=0.0).names == ("depot", "central")
+    assert jax.jit(lambda cl: pk.Compartments(cl=cl, v1=1.0).cl)(-1.0) == -1
+
+
 def test_bad_doses_are_named():
-    with pytest.raises(ValueError, match="`v1` of `Compartments` is a volume and must be positive"):
-        pk.Compartments(cl=1.0, v1=0.0)
+    with pytest.raises(ValueError, match="`ss` of `Doses` must be 0 or 1, but is 2. SS=2"):
+        pk.Doses(0.0, 1.0, ss=2, ii=12.0)
+    with pytest.raises(ValueError, match="`rate` of `Doses` must not be negative, but is -2. For RATE=-1"):
+        pk.Doses(0.0, 1.0, rate=-2)
+    with pytest.raises(
+        ValueError, match=r"A constant infusion to steady state is not supported; write `Doses\(t, rate"
+    ):
+        pk.Doses(0.0, 0.0, rate=10.0, ss=True, ii=24.0)
+    with pytest.raises(TypeError, match=r"but is 'central'. Write `cmt=drug.cmt\('central'\)`"):
+        pk.Doses(0.0, 1.0, cmt="central")
+    with pytest.raises(TypeError, match=r"Write `cmt=drug.cmt\('depot'\)`"):
+        pk.Doses(0.0, 1.0).modified(cmt="depot", f=0.5)
     with pytest.raises(ValueError, match="`kind` of `IndirectResponse` must be 1"):
         pk.IndirectResponse(THREE, kin=1.0, kout=1.0, kind=5)
     with pytest.raises(ValueError, match="`rate` and `duration` of `Doses` determine each other"):
@@ -359,5 +416,24 @@ def test_modelled_durations_and_rates():
     np.testing.assert_allclose(waiting.modified(f=0.5, rate=10.0).durations, [5.0, 4.0])
     by_rate = pk.Doses(0.0, 100.0, rate=50.0).modified(f=0.5)
     np.testing.assert_allclose(by_rate.durations, 1.0)
-    states = pk.solve_doses(THREE, waiting, jnp.array([1.0]))
-    assert np.all(np.isnan(states)), "without its duration the dose is not known"
+
+
+def test_a_duration_of_the_model_must_be_set():
+    """Known, in a batch, and for each compartment."""
+    doses, ts = pk.Doses([0.0, 1.0], 10.0, cmt=[1, 2], duration=jnp.nan), jnp.array([4.0])
+    for run in (lambda: pk.solve_doses(THREE, doses, ts), lambda: jax.jit(pk.solve_doses)(THREE, doses, ts)):
+        with pytest.raises(ValueError, match="infusions into compartment 1 have no duration: it is NaN"):
+            run()
+    half = doses.modified(cmt=1, duration=2.0)
+    both = pk.Doses.stack([half, pk.Doses(0.0, 1.0)])
+    with pytest.raises(ValueError, match=r"infusions into compartment 2 .*`doses.modified\(duration=...\)`"):
+        jax.vmap(lambda doses: pk.solve_doses(THREE, doses, ts))(both)
+    full = jax.vmap(lambda doses: pk.solve_doses(THREE, doses.modified(cmt=2, rate=5.0), ts))(both)
+    assert np.all(np.isfinite(full))
+
+
+def test_infusions_without_gaps_are_a_constant_infusion():
+    drug = pk.Compartments(cl=2.0, v1=20.0)
+    usual = pk.Doses(0.0, 10.0 * 24.0, duration=24.0, ss=True, ii=24.0)
+    levels = drug.concentration(pk.solve_doses(drug, usual, jnp.array([0.0, 12.0, 23.9])))
+    np.testing.assert_allclose(levels, 5.0, rtol=1e-5)

@@ -26,7 +26,8 @@ A-2,24,.,.,0,2,.,.,.,0,2.5,.,0,0.2
 def population(tmp_path):
     path = tmp_path / "study.csv"
     path.write_text(TABLE)
-    return pk.read_nonmem(path, covariates=["WT"], names={"conc": "DV"})
+    with pytest.warns(UserWarning, match="`WT` of `covariates` changes within a subject, and `subject.covariates` has"):
+        return pk.read_nonmem(path, covariates=["WT"], names={"conc": "DV"})
 
 
 def test_a_table_of_two_subjects(population):
@@ -68,7 +69,8 @@ def test_subjects_are_lanes(population):
 def test_covariates_in_steps(population, tmp_path):
     """As NONMEM, the next value from the previous row on; and, as others, each value until the next."""
     path = tmp_path / "study.csv"
-    later = pk.read_nonmem(str(path), covariates=["wt"], names={"CONC": "dv"}, steps="locf")
+    with pytest.warns(UserWarning, match="`wt` of `covariates` changes"):
+        later = pk.read_nonmem(str(path), covariates=["wt"], names={"CONC": "dv"}, steps="locf")
     for read, name, before in ((population, "WT", 12.0), (later, "wt", 30.0)):
         held = read[0].held()
         assert held(before - 0.5)[name] == 70 and held(before + 0.5)[name] == 80
@@ -105,6 +107,10 @@ BASE = {"ID": [1, 1], "TIME": [0.0, 1.0], "AMT": [10.0, 0.0], "DV": [0.0, 2.0]}
         ({"EVID": [1, 5]}, r"row 2, column `EVID`: 5 is not an integer from 0 to 4"),
         ({"CMT": [0, 1]}, r"row 1, column `CMT`: 0 is not an integer at least 1"),
         ({"ADDL": [2, 0]}, r"row 1, column `II`: ADDL and SS require a positive dosing interval"),
+        ({"EVID": [0, 0]}, r"row 1, column `AMT`: the amount is 10, but EVID=0 is not a dose; write EVID=1"),
+        ({"AMT": [0, 0], "RATE": [5, 0], "SS": [1, 0], "EVID": [1, 0]}, r"row 1, column `AMT`: a constant infusion"),
+        ({"BLQ": [0, 1], "DV": [0, 0]}, r"row 2, column `DV`: the limit of quantification must be positive, but is 0"),
+        ({"CENS": [0, 1], "LIMIT": [".", 0]}, r"row 2, column `LIMIT`: 0, the lower end of an interval, is not supp"),
         ({"SS": [2, 0], "II": [12, 0]}, r"row 1, column `SS`: 2 is not supported"),
         ({"RATE": [-3, 0]}, r"row 1, column `RATE`: -3 is not a rate"),
         ({"MDV": [1, 2]}, r"row 2, column `MDV`: 2 is not an integer from 0 to 1"),
@@ -143,3 +149,18 @@ def test_what_is_wrong_with_the_table_is_named(tmp_path):
         pk.read_nonmem({"ID": [1, 2, 1], "TIME": [0, 0, 1], "DV": [0, 0, 0]})
     with pytest.raises(ValueError, match="row 2, column `TIME`: a measurement between two doses"):
         pk.read_nonmem({"ID": [1] * 3, "TIME": [0] * 3, "AMT": [1, 0, 1], "DV": [0, 1, 0]})
+
+
+def test_a_population_is_printed_in_a_line(population):
+    assert repr(population) == "Population(2 subjects, 5 doses, 5 measurements (1 below the limit), covariates WT)"
+    assert str(population[1]) == "Population(one subject, 1 doses, 2 measurements, covariates WT)"
+    assert "ids=" in repr(jax.eval_shape(lambda x: x, population))
+
+
+def test_steps_of_unequal_numbers():
+    table = {"ID": [1] * 4 + [2] * 2, "TIME": [0, 1, 2, 3, 0, 1], "DV": [1] * 6, "WT": [70, 71, 72, 73, 80, 80]}
+    with pytest.warns(UserWarning, match="`WT`"):
+        found = pk.read_nonmem(table, covariates=["WT"])
+    assert found[1].held().ts.shape == (1,) and found[1].held()(9.0)["WT"] == 80
+    own = jax.vmap(lambda s: jax.vmap(s.held())(jnp.nextafter(s.times, -jnp.inf))["WT"])(found)
+    np.testing.assert_allclose(own, [[71, 71, 72, 73], [80, 80, 80, 80]])  # of each row after the first

@@ -1,6 +1,7 @@
 """Drugs in compartments: linear ones, saturable elimination, and binding to a target."""
 
 import abc
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import equinox as eqx
@@ -48,6 +49,25 @@ class AbstractDrug(AbstractModel):
         return self.names.index(name) + 1
 
 
+def check_signs(model: Any, positive: Sequence[str], not_negative: Sequence[str]) -> None:
+    """Checks the signs of known parameters.
+
+    Raises:
+        ValueError: If one is wrong.
+    """
+    for name in (*positive, *not_negative):
+        value = getattr(model, name)
+        if value is None or not concrete(value):
+            continue
+        least = np.min(np.asarray(value))
+        if least < 0 or (least == 0 and name in positive):
+            wanted = "be positive" if name in positive else "not be negative"
+            raise ValueError(
+                f"`{name}` of `{type(model).__name__}` must {wanted}, but is {least:g}. To estimate it, write "
+                "`jnp.exp` of a free parameter."
+            )
+
+
 def _optional(value: Any) -> Array | None:
     return None if value is None else parameter(value)
 
@@ -60,14 +80,17 @@ class Compartments(AbstractDrug):
     \dot p = Q \Big(\frac{c}{V_1} - \frac{p}{V_2}\Big), \qquad
     \dot p_3 = Q_3 \Big(\frac{c}{V_1} - \frac{p_3}{V_3}\Big)$$
 
-    The state has the amounts in the compartments that the parameters imply, in the order of `names`: transit
+    The state has the amounts in the compartments that the parameters imply, in the order of `names`: dose and transit
     compartments, depot, central, peripheral, second peripheral, metabolite. Doses into the central compartment of a
     model with a depot need `cmt=drug.cmt("central")`.
 
-    With `transits` $= n$ compartments a dose passes through them and the depot,
+    With `transits` $= n$ a dose $D$ passes from a dose compartment $a_0$ through $n$ transit compartments to the depot,
 
-    $$\dot a_1 = -k_{tr} a_1, \qquad \dot a_i = k_{tr} (a_{i - 1} - a_i), \qquad \dot d = k_{tr} a_n - k_a d, \qquad
+    $$\dot a_0 = -k_{tr} a_0, \qquad \dot a_i = k_{tr} (a_{i - 1} - a_i), \qquad \dot d = k_{tr} a_n - k_a d, \qquad
     k_{tr} = (n + 1) / M\!T\!T$$
+
+    The rate into the depot is $k_{tr} a_n = D\, k_{tr} (k_{tr} t)^n e^{-k_{tr} t} / n!$, as in rxode2's
+    `transit(n, mtt)`.
 
     A fraction $f_m$ of the eliminated drug becomes a metabolite, $\dot m = f_m\, C\!L\, c / V_1 - C\!L_m\, m / V_m$.
 
@@ -84,15 +107,15 @@ class Compartments(AbstractDrug):
         q3: $Q_3$, of a second peripheral compartment.
         v3: $V_3$.
         ka: $k_a$, the rate of absorption from the depot; None without a depot.
-        mtt: $M\!T\!T$, the mean transit time to the depot, if `transits` is positive.
+        mtt: $M\!T\!T$, the mean time from the dose to the depot, if `transits` is positive.
         ktr: $k_{tr}$, instead of `mtt`.
-        transits: The number of transit compartments.
+        transits: The number $n$ of transit compartments, besides the dose compartment.
         clm: $C\!L_m$, the clearance of the metabolite; None without a metabolite.
         vm: $V_m$.
         fm: $f_m$.
 
     Raises:
-        ValueError: If parameters that need each other are not given together, or a known volume is not positive.
+        ValueError: If parameters that need each other are not given together, or a known one has the wrong sign.
 
     Source:
         M. Gibaldi and D. Perrier, Pharmacokinetics, 2nd edition, 1982. Transit compartments: R. M. Savic and others,
@@ -149,10 +172,7 @@ class Compartments(AbstractDrug):
             raise ValueError("`transits` of `Compartments` require `ka` of the depot, and either `mtt` or `ktr`.")
         if given and not self.transits:
             raise ValueError(f"`{given[0]}` of `Compartments` requires a number of `transits`, which is 0.")
-        for name in ("v1", "v2", "v3", "vm"):
-            value = getattr(self, name)
-            if value is not None and concrete(value) and np.any(np.asarray(value) <= 0):
-                raise ValueError(f"`{name}` of `Compartments` is a volume and must be positive, but is {value}.")
+        check_signs(self, ("v1", "v2", "v3", "vm", "mtt"), ("cl", "q", "q3", "ka", "ktr", "clm", "fm"))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -164,8 +184,11 @@ class Compartments(AbstractDrug):
             ("peripheral 2", self.v3),
             ("metabolite", self.vm),
         )
-        chain = tuple(f"transit {i + 1}" for i in range(self.transits))
-        return chain + tuple(name for name, x in given if x is not None)
+        return self._chain() + tuple(name for name, x in given if x is not None)
+
+    def _chain(self) -> tuple[str, ...]:
+        """Returns the names of the compartments before the depot."""
+        return ("dose", *(f"transit {i + 1}" for i in range(self.transits))) if self.transits else ()
 
     def initial(self, dtype: DTypeLike | None = None) -> Float[Array, " n"]:
         """Returns zeros."""
@@ -189,7 +212,7 @@ class Compartments(AbstractDrug):
         """Returns the rates of flow in proportion to an amount: from where, to where or out, and the rate."""
         out, found = self.cl / self.v1, []
         if self.ka is not None:
-            chain = [f"transit {i + 1}" for i in range(self.transits)] + ["depot"]
+            chain = (*self._chain(), "depot")
             speed = self.ktr
             if self.mtt is not None:
                 speed = (self.transits + 1) / self.mtt
@@ -241,6 +264,9 @@ class MichaelisMenten(AbstractDrug):
         vmax: $V_{\max}$, the largest rate of elimination, amount/time.
         km: $K_m$, the concentration of half this rate.
 
+    Raises:
+        ValueError: If `km` is not positive, or `vmax` is negative.
+
     Example:
         ```python
         import jax.numpy as jnp
@@ -257,6 +283,9 @@ class MichaelisMenten(AbstractDrug):
     drug: Compartments
     vmax: Parameter = eqx.field(converter=parameter)
     km: Parameter = eqx.field(converter=parameter)
+
+    def __check_init__(self):
+        check_signs(self, ("km",), ("vmax",))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -296,6 +325,9 @@ class TargetMediated(AbstractDrug):
         ksyn: $k_{syn}$, the production of the target, concentration/time.
         kdeg: $k_{deg}$, the rate of degradation of the free target, 1/time.
 
+    Raises:
+        ValueError: If `kdeg` is not positive, or another parameter is negative.
+
     Source:
         D. E. Mager and W. J. Jusko, General pharmacokinetic model for drugs exhibiting target-mediated drug
         disposition, J. Pharmacokinet. Pharmacodyn. 28:507, 2001.
@@ -318,6 +350,9 @@ class TargetMediated(AbstractDrug):
     kint: Parameter = eqx.field(converter=parameter)
     ksyn: Parameter = eqx.field(converter=parameter)
     kdeg: Parameter = eqx.field(converter=parameter)
+
+    def __check_init__(self):
+        check_signs(self, ("kdeg",), ("kon", "koff", "kint", "ksyn"))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -32,8 +32,8 @@ class Doses(eqx.Module):
     Attributes:
         times: The time of each dose, shape `(doses,)`, in any order.
         amounts: The amount of each dose.
-        cmt: The number of the compartment, from 1: a model's `names` lists them. 1 is the depot or its first transit
-            compartment if there is one, else the central compartment.
+        cmt: The number of the compartment, from 1: a model's `names` lists them. 1 is the dose compartment before
+            transit compartments or the depot if there is one, else the central compartment.
         durations: The duration of each infusion; zero for a bolus, and NaN for a duration that `modified` sets. None
             if there are no infusions.
         lags: The lag of each dose; None without lags.
@@ -54,8 +54,9 @@ class Doses(eqx.Module):
 
     Raises:
         ValueError: If both `rate` and `duration` are given, shapes do not match, `ii` is missing or not positive where
-            `addl` or `ss` needs it, or a known duration is negative.
-        TypeError: If `addl`, `ss` or `reset` is traced or not an integer.
+            `addl` or `ss` needs it, `ss` or `reset` is not 0 or 1, a known rate or duration is negative, or a known
+            infusion has a rate but no amount.
+        TypeError: If `addl`, `ss` or `reset` is traced or not an integer, or `cmt` is a name.
 
     Example:
         ```python
@@ -78,6 +79,7 @@ class Doses(eqx.Module):
     by_rate: Bool[Array, " doses"] | None
     resets: tuple[Int[Array, " resets"], Int[Array, " resets"]] | None
     overlaps: int = eqx.field(static=True)
+    _modelled: frozenset[int] = eqx.field(static=True)  # the compartments whose durations `modified` has to set
 
     def __init__(
         self,
@@ -111,6 +113,10 @@ class Doses(eqx.Module):
             return _of(array).broadcast_to(array.reshape(-1), (n,))
 
         addl, ss, reset = (_known(*x, n) for x in (("addl", addl), ("ss", ss), ("reset", reset)))
+        for name, flags in (("ss", ss), ("reset", reset)):
+            if np.any(wrong := (flags != 0) & (flags != 1)):
+                more = " SS=2, a steady state added to earlier doses, is not supported." if name == "ss" else ""
+                raise ValueError(f"`{name}` of `Doses` must be 0 or 1, but is {flags[wrong][0]}.{more}")
         if np.any(addl < 0):
             raise ValueError(f"`addl` of `Doses` must not be negative, but is {addl}.")
         needs = (addl > 0) | (ss > 0)
@@ -126,7 +132,7 @@ class Doses(eqx.Module):
         later = 0 if periods is None else np.asarray(number, times.dtype) * periods[rows]
         self.times = jnp.asarray(times[rows] + later)
         self.amounts = jnp.asarray(amounts[rows])
-        self.cmt = jnp.asarray(column("cmt", cmt, np.int32)[rows])
+        self.cmt = jnp.asarray(column("cmt", _numbers(cmt), np.int32)[rows])
         self.durations = None if durations is None else jnp.asarray(durations[rows])
         self.by_rate = None if by_rate is None else jnp.asarray(by_rate[rows])
         self.lags = None if lag is None else jnp.asarray(column("lag", lag)[rows])
@@ -137,6 +143,9 @@ class Doses(eqx.Module):
             self.resets = jnp.asarray(found, jnp.int32), jnp.asarray(kinds[rows][found], jnp.int32)
         steady = bool(np.any(ss > 0))
         self.periods = jnp.asarray(periods[rows]) if periods is not None and steady else None
+        self._modelled = frozenset()
+        if durations is not None and concrete(durations) and concrete(self.cmt):
+            self._modelled = frozenset(np.asarray(self.cmt)[np.isnan(np.asarray(self.durations))].tolist())
         self.overlaps = 0
         if steady and durations is not None:
             self.overlaps = _PERIODS_UNKNOWN
@@ -182,13 +191,14 @@ class Doses(eqx.Module):
             index, kinds = (column([x[i] for x in parts], 0, most_resets) for i in range(2))
             values["resets"] = index, kinds
         values["overlaps"] = max(x.overlaps for x in doses)
+        values["_modelled"] = frozenset().union(*(x._modelled for x in doses))
         stacked = object.__new__(Doses)  # the constructor is of one subject
         for name, value in values.items():
             object.__setattr__(stacked, name, value)
         return stacked
 
     def modified(
-        self, *, cmt: int | None = None, f: Any = None, lag: Any = None, duration: Any = None, rate: Any = None
+        self, *, cmt: Any = None, f: Any = None, lag: Any = None, duration: Any = None, rate: Any = None
     ) -> "Doses":
         """Returns the doses with parameters of the model: bioavailability, lag time, modelled duration or rate.
 
@@ -222,6 +232,7 @@ class Doses(eqx.Module):
                 "Pass `duration=` to `Doses`."
             )
         dtype = self.times.dtype
+        cmt = None if cmt is None else _numbers(cmt)
         here = jnp.ones_like(self.cmt, bool) if cmt is None else self.cmt == cmt
         amounts, lags, durations = self.amounts, self.lags, self.durations
         if f is not None:
@@ -236,12 +247,16 @@ class Doses(eqx.Module):
                 jnp.asarray(duration).astype(dtype) if rate is None else amounts / jnp.asarray(rate).astype(dtype)
             )
             durations = jnp.where(here & jnp.isnan(self.durations), modelled, durations)
-        return eqx.tree_at(
+        changed = eqx.tree_at(
             lambda d: (d.amounts, d.lags, d.durations),
             self,
             (amounts, lags, durations),
             is_leaf=lambda x: x is None,
         )
+        if duration is not None or rate is not None:
+            left = frozenset() if cmt is None or not concrete(cmt) else self._modelled - {int(cmt)}
+            object.__setattr__(changed, "_modelled", left)
+        return changed
 
 
 def _durations(column: Callable, amounts: Any, rate: Any, duration: Any) -> tuple[Any, Any]:
@@ -253,6 +268,16 @@ def _durations(column: Callable, amounts: Any, rate: Any, duration: Any) -> tupl
         by_rate = np.zeros(durations.shape, bool)
     else:
         rates = column("rate", rate)
+        if concrete(rates) and np.any(np.asarray(rates) < 0):
+            raise ValueError(
+                f"`rate` of `Doses` must not be negative, but is {np.asarray(rates).min():g}. For RATE=-1 or -2 of a "
+                "table pass the `rate` or `duration` of your model."
+            )
+        if concrete(rates) and concrete(amounts) and np.any((np.asarray(rates) > 0) & (np.asarray(amounts) == 0)):
+            raise ValueError(
+                "an infusion of `Doses` with a `rate` must have an amount, but one has `amounts=0`. A constant "
+                "infusion to steady state is not supported; write `Doses(t, rate * ii, duration=ii, ss=True, ii=ii)`."
+            )
         xp = jnp if jnp in (_of(rates), _of(amounts)) else np
         durations, by_rate = xp.where(rates == 0, 0, amounts / xp.where(rates == 0, 1, rates)), rates != 0
     if concrete(durations):
@@ -265,6 +290,15 @@ def _durations(column: Callable, amounts: Any, rate: Any, duration: Any) -> tupl
         if not np.any(known != 0):
             return None, None
     return durations, by_rate
+
+
+def _numbers(cmt: Any) -> Any:
+    if names := [x for x in jax.tree.leaves(cmt) if isinstance(x, str)]:
+        raise TypeError(
+            f"`cmt` of `Doses` must be the number of a compartment, but is {names[0]!r}. Write "
+            f"`cmt=drug.cmt({names[0]!r})`."
+        )
+    return cmt
 
 
 def _array(x: Any) -> Any:

@@ -3,6 +3,7 @@
 import csv
 import os
 import pathlib
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -12,10 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .._checks import concrete
 from .._interfaces._held import Held
 from ._doses import Doses
 
-_COLUMNS = "ID TIME AMT RATE EVID CMT ADDL II SS MDV DV CENS BLQ LLOQ".split()
+_COLUMNS = "ID TIME AMT RATE EVID CMT ADDL II SS MDV DV CENS BLQ LLOQ LIMIT".split()
 _MISSING = {"", ".", "NA", "NAN", "N/A"}
 _OBSERVATION, _DOSE, _OTHER, _RESET, _RESET_AND_DOSE = range(5)
 
@@ -35,7 +37,7 @@ class Population(eqx.Module):
         cmt: CMT of each measurement, 1 by default.
         censored: Whether a measurement is below the limit of quantification.
         lloq: The limit of quantification; NaN if there is none.
-        covariates: The first value of each covariate, shape `(subjects,)`.
+        covariates: The first value of each covariate, shape `(subjects,)`; `held` has those that change.
         changes: The times at which covariates change, and their values from then on.
     """
 
@@ -54,9 +56,24 @@ class Population(eqx.Module):
         """Returns one subject, without the leading axis."""
         return jax.tree.map(lambda x: x[i], self)
 
+    def __repr__(self) -> str:
+        if not all(isinstance(x, jax.Array) and concrete(x) for x in jax.tree.leaves(self)):
+            return super().__repr__()
+        who = f"{len(self.times)} subjects" if self.times.ndim == 2 else "one subject"
+        n_doses, n_seen, n_below = (
+            int(jnp.sum(x)) for x in (jnp.isfinite(self.doses.times), ~jnp.isnan(self.dv), self.censored)
+        )
+        below = f" ({n_below} below the limit)" if n_below else ""
+        of = f", covariates {', '.join(self.covariates)}" if self.covariates else ""
+        return f"Population({who}, {n_doses} doses, {n_seen} measurements{below}{of})"
+
     def held(self) -> Held:
         """Returns the covariates of one subject as step functions of time, for `solve_doses(covariates=)`."""
-        return Held(*self.changes)
+        times, values = self.changes
+        if concrete(times):  # without the rows that are left over
+            count = int(np.sum(np.isfinite(times)))
+            times, values = times[:count], {name: x[:count] for name, x in values.items()}
+        return Held(times, values)
 
 
 class _Record(NamedTuple):
@@ -84,7 +101,7 @@ def read_nonmem(
     | ID | the subject, whose rows follow each other |
     | TIME | the time, which does not decrease; after a reset it may start again, and then continues here |
     | DV | the measurement |
-    | AMT | the amount of a dose |
+    | AMT | the amount of a dose, zero in other rows |
     | EVID | 0 measurement, 1 dose, 2 other, 3 reset, 4 reset and dose; by default 1 if AMT is not zero |
     | MDV | 1 if DV is missing |
     | CMT | the number of the compartment, 1 by default |
@@ -92,10 +109,11 @@ def read_nonmem(
     | ADDL, II | additional doses and the dosing interval |
     | SS | 1 for a steady state |
     | CENS or BLQ | 1 if the measurement is below the limit of quantification |
-    | LLOQ | this limit; by default DV of the row |
+    | LLOQ | this limit; by default DV of the row, which must be positive then |
 
     ID and TIME are required. Names are not case-sensitive. Empty cells, `.` and `NA` are missing: zero in columns of
-    doses, and a missing measurement in DV. Lines that start with `#` are comments.
+    doses, and a missing measurement in DV. Lines that start with `#` are comments. LIMIT of a measurement that is below
+    the limit of quantification is not supported.
 
     Args:
         source: The path of a text file with a header, whose columns are separated by commas, semicolons, tabs or
@@ -107,7 +125,7 @@ def read_nonmem(
             value until the next row, as in Monolix and nlmixr2.
 
     Returns:
-        A `Population`.
+        A `Population`. A covariate that changes within a subject gives one warning: `covariates` has its first value.
 
     Raises:
         ValueError: With the row and column of a value that is wrong.
@@ -170,7 +188,22 @@ def read_nonmem(
     if not subjects:
         raise ValueError("the table has no rows.")
     each = [_subject(records, len(covariates), steps) for records in subjects.values()]
+    _warn_of_changes(each, covariates)
     return _stacked(tuple(subjects), each, tuple(covariates))
+
+
+def _warn_of_changes(each: list["_Subject"], covariates: Sequence[str]) -> None:
+    changed = [
+        name
+        for k, name in enumerate(covariates)
+        if any(np.any(abs(x.changes[1][:, k] - x.covariates[k]) > 0) for x in each)
+    ]
+    if changed:
+        warnings.warn(
+            f"`{'`, `'.join(changed)}` of `covariates` changes within a subject, and `subject.covariates` has its "
+            "first value. For all values pass `covariates=subject.held()` to `solve_doses`.",
+            stacklevel=3,
+        )
 
 
 def _wrong(row: int, column: str, what: str) -> NoReturn:
@@ -296,7 +329,11 @@ def _continued(records: list[_Record]) -> list[_Record]:
 
 def _kind(record: _Record) -> int:
     implied = _DOSE if _amount(record, "AMT") != 0 else _OBSERVATION
-    return _whole(record, "EVID", implied, 0, 4)
+    kind = _whole(record, "EVID", implied, 0, 4)
+    if implied == _DOSE and kind not in (_DOSE, _RESET_AND_DOSE):
+        amount = f"the amount is {record.values['AMT']:g}, but EVID={kind} is not a dose"
+        _wrong(record.row, "AMT", f"{amount}; write EVID=1 for a dose, or AMT=0")
+    return kind
 
 
 def _dose(record: _Record, kind: int) -> dict[str, float]:
@@ -304,6 +341,13 @@ def _dose(record: _Record, kind: int) -> dict[str, float]:
     addl, ss = _whole(record, "ADDL", 0, 0), _whole(record, "SS", 0, 0, 3)
     if kind == _RESET:
         amount, rate, addl, ss = 0.0, 0.0, 0, 0
+    elif amount == 0 and rate > 0 and ss:
+        _wrong(
+            record.row,
+            "AMT",
+            "a constant infusion to steady state, AMT=0, is not supported; write infusions without gaps, with a "
+            "positive II and AMT = RATE * II",
+        )
     elif not amount > 0:
         _wrong(record.row, "AMT", f"a dose must be positive, but is {amount:g}")
     if ss > 1:
@@ -333,8 +377,14 @@ def _limit(record: _Record) -> float | None:
         _wrong(record.row, column, "-1, a measurement above a limit, is not supported")
     if not flag:
         return None
+    if not np.isnan(lowest := record.values.get("LIMIT", np.nan)):
+        what = f"{lowest:g}, the lower end of an interval, is not supported; remove the column"
+        _wrong(record.row, "LIMIT", f"{what}, and for LIMIT=0 write `inference.Censored(..., positive=True)`")
     limit = record.values.get("LLOQ", np.nan)
-    limit = record.values.get("DV", np.nan) if np.isnan(limit) else limit
+    if np.isnan(limit):
+        limit = record.values.get("DV", np.nan)
+        if limit <= 0:  # LLOQ of logarithms may be negative, but DV = 0 is usually a mark
+            _wrong(record.row, "DV", f"the limit of quantification must be positive, but is {limit:g}; give it in LLOQ")
     if np.isnan(limit):
         _wrong(record.row, column, "the limit of quantification is missing; give it in LLOQ or DV")
     return limit

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float
 
 from .._parameters import Parameter, parameter, with_dtype
 from .._types import Args, RealScalarLike
-from ._compartments import AbstractDrug
+from ._compartments import AbstractDrug, check_signs
 
 
 class Emax(eqx.Module):
@@ -24,6 +24,9 @@ class Emax(eqx.Module):
         ec50: $E\!C_{50}$, the concentration of half the effect; the IC50 of an inhibition.
         hill: $\gamma$, the Hill coefficient.
         e0: $E_0$, the effect without the drug.
+
+    Raises:
+        ValueError: If `ec50` is not positive.
 
     Example:
         ```python
@@ -41,6 +44,9 @@ class Emax(eqx.Module):
     ec50: Parameter = eqx.field(converter=parameter)
     hill: Parameter = eqx.field(default=1.0, converter=parameter)
     e0: Parameter = eqx.field(default=0.0, converter=parameter)
+
+    def __check_init__(self):
+        check_signs(self, ("ec50",), ())
 
     def __call__(self, concentration: Float[Array, "..."] | float) -> Float[Array, "..."]:
         """Returns the effect of a concentration, elementwise."""
@@ -61,6 +67,9 @@ class EffectCompartment(AbstractDrug):
         drug: The drug.
         ke0: $k_{e0}$, 1/time.
 
+    Raises:
+        ValueError: If `ke0` is negative.
+
     Source:
         L. B. Sheiner and others, Simultaneous modeling of pharmacokinetics and pharmacodynamics: application to
         d-tubocurarine, Clin. Pharmacol. Ther. 25:358, 1979.
@@ -78,6 +87,9 @@ class EffectCompartment(AbstractDrug):
 
     drug: AbstractDrug
     ke0: Parameter = eqx.field(converter=parameter)
+
+    def __check_init__(self):
+        check_signs(self, (), ("ke0",))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -122,7 +134,7 @@ class IndirectResponse(AbstractDrug):
         kind: The kind, 1 to 4.
 
     Raises:
-        ValueError: If `kind` is not 1, 2, 3 or 4.
+        ValueError: If `kind` is not 1, 2, 3 or 4, `kout` is not positive, or `kin` is negative.
 
     Source:
         N. L. Dayneka, V. Garg and W. J. Jusko, Comparison of four basic models of indirect pharmacodynamic responses,
@@ -153,6 +165,7 @@ class IndirectResponse(AbstractDrug):
                 f"`kind` of `IndirectResponse` must be 1 (inhibits production), 2 (inhibits loss), 3 (stimulates "
                 f"production) or 4 (stimulates loss), but is {self.kind!r}."
             )
+        check_signs(self, ("kout",), ("kin",))
 
     @property
     def names(self) -> tuple[str, ...]:

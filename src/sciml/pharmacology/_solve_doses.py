@@ -63,7 +63,8 @@ def solve_doses(
         The states, shape `(times, n)`; columns have the names `model.names`.
 
     Raises:
-        ValueError: If a model that is not a drug has no `y0`, a compartment does not exist, or shapes do not match.
+        ValueError: If a model that is not a drug has no `y0`, a compartment does not exist, an infusion has no
+            duration, or shapes do not match.
 
     Example:
         ```python
@@ -94,6 +95,7 @@ def solve_doses(
     if y0.ndim != 1:
         raise ValueError(f"`solve_doses` requires a state of shape `(n,)`, but `y0` has shape {y0.shape}.")
     _check_compartments(doses, y0.shape[0])
+    _check_durations(doses)
     steps = covariates is None or isinstance(covariates, Held)
     if getattr(example, "is_linear", False) and steps:
         return _in_closed_form(model, covariates, doses, ts.astype(dtype), before, y0, first)
@@ -112,6 +114,18 @@ def _check_compartments(doses: Doses, n: int) -> None:
         given = np.asarray(doses.cmt)
         if np.any(wrong := (given < 1) | (given > n)):
             raise ValueError(f"`cmt` of `Doses` must be between 1 and {n} for this model, but is {given[wrong][0]}.")
+
+
+def _check_durations(doses: Doses) -> None:
+    missing = doses._modelled
+    if doses.durations is not None and concrete(doses.durations) and concrete(doses.times):
+        wrong = np.isnan(np.asarray(doses.durations)) & np.isfinite(np.asarray(doses.times))
+        missing = {int(x) for x in np.asarray(doses.cmt)[wrong]}
+    if missing:
+        raise ValueError(
+            f"infusions into compartment {min(missing)} have no duration: it is NaN, as for RATE=-1 or -2 of a table. "
+            "Set it by `doses.modified(duration=...)` or `doses.modified(rate=...)` before `solve_doses`."
+        )
 
 
 @filter_jit
