@@ -222,3 +222,18 @@ def test_a_field_with_numbers_of_its_own(saved, mesh):
     starts = jnp.linspace(0.0, 1.0, 16)
     fn = jax.vmap(jax.value_and_grad(lambda y0: jnp.sum(one(y0))))
     close(over_devices(fn, mesh)(starts), jax.jit(fn)(starts), rtol=1e-12, atol=1e-14)
+
+
+def test_a_wide_field_with_whole_numbers_of_its_own(mesh):
+    """A mean divides by a whole number; the entries of the Jacobian are read from such a program."""
+
+    def one(rate):
+        def field(t, y, rate):
+            return -rate * y + 0.1 * jnp.tanh(2 * jnp.mean(y))
+
+        options = {"t0": 0.0, "t1": 0.5, "saveat": [0.2, 0.5], "rtol": 1e-6, "atol": 1e-8}
+        y0 = jnp.linspace(0.0, 1.0, 140)
+        return sciml.solve(field, y0, args=rate, solver=diffrax.Kvaerno5(), throw=False, **options).ys
+
+    rates = jnp.linspace(0.5, 2.0, 8)
+    close(over_devices(jax.vmap(one), mesh)(rates), jax.jit(jax.vmap(one))(rates), rtol=1e-6, atol=1e-9)

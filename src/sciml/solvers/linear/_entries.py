@@ -153,7 +153,8 @@ class _Follower:
     def _independent(self, eqn: Any, values: list[Any]) -> list[Any]:
         """Results that do not depend on the unknowns; whole numbers stay known, since they may be places."""
         whole = all(jnp.issubdtype(v.aval.dtype, jnp.integer) for v in eqn.outvars)
-        if whole and not eqn.effects and eqn.primitive.name != "axis_index" and all(map(concrete, values)):
+        on_mesh = eqn.primitive.name in names.PROMOTIONS or eqn.primitive.name == "axis_index"
+        if whole and not eqn.effects and not on_mesh and all(map(concrete, values)):
             with on_no_mesh(), jax.ensure_compile_time_eval():
                 return [np.asarray(x) for x in run_equation(eqn, [np.asarray(v) for v in values])]
         return run_equation(eqn, values)
