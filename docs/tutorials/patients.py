@@ -8,7 +8,8 @@
 # ![Samples of twelve patients with the fitted curves, and the estimates compared with the truth](figures/patients.png)
 #
 # The patients are simulated with published values and variability of miltefosine (see `sciml.models.TwoCompartment`), so
-# you can compare the estimates with the truth.
+# you can compare the estimates with the truth. For closed-form compartment models, NONMEM tables and mixed-effects estimation
+# see [pharmacology](../guides/pharmacology.md).
 
 # %% [hidden]
 import os
