@@ -379,6 +379,7 @@ def test_bad_doses_are_named():
         ValueError, match=r"A constant infusion to steady state is not supported; write `Doses\(t, rate"
     ):
         pk.Doses(0.0, 0.0, rate=10.0, ss=True, ii=24.0)
+    assert pk.Doses(0.0, 0.0, rate=10.0).durations is None  # a placebo
     with pytest.raises(TypeError, match=r"but is 'central'. Write `cmt=drug.cmt\('central'\)`"):
         pk.Doses(0.0, 1.0, cmt="central")
     with pytest.raises(TypeError, match=r"Write `cmt=drug.cmt\('depot'\)`"):

@@ -55,7 +55,7 @@ class Doses(eqx.Module):
     Raises:
         ValueError: If both `rate` and `duration` are given, shapes do not match, `ii` is missing or not positive where
             `addl` or `ss` needs it, `ss` or `reset` is not 0 or 1, a known rate or duration is negative, or a known
-            infusion has a rate but no amount.
+            infusion of a steady state has a rate but no amount.
         TypeError: If `addl`, `ss` or `reset` is traced or not an integer, or `cmt` is a name.
 
     Example:
@@ -126,7 +126,7 @@ class Doses(eqx.Module):
         if periods is not None and concrete(periods) and np.any(needs & ~(np.asarray(periods) > 0)):
             raise ValueError(f"`ii` of `Doses` must be positive where `addl` or `ss` needs it, but is {ii}.")
         amounts = column("amounts", amounts)
-        durations, by_rate = _durations(column, amounts, rate, duration)
+        durations, by_rate = _durations(column, amounts, rate, duration, ss > 0)
         rows = np.repeat(np.arange(n), 1 + addl)
         number = np.concatenate([np.arange(1 + k) for k in addl]) if n else np.zeros(0)
         later = 0 if periods is None else np.asarray(number, times.dtype) * periods[rows]
@@ -259,7 +259,7 @@ class Doses(eqx.Module):
         return changed
 
 
-def _durations(column: Callable, amounts: Any, rate: Any, duration: Any) -> tuple[Any, Any]:
+def _durations(column: Callable, amounts: Any, rate: Any, duration: Any, steady: np.ndarray) -> tuple[Any, Any]:
     """Returns the durations of infusions, and whether they are given by rates; None if there are no infusions."""
     if rate is None and duration is None:
         return None, None
@@ -273,9 +273,9 @@ def _durations(column: Callable, amounts: Any, rate: Any, duration: Any) -> tupl
                 f"`rate` of `Doses` must not be negative, but is {np.asarray(rates).min():g}. For RATE=-1 or -2 of a "
                 "table pass the `rate` or `duration` of your model."
             )
-        if concrete(rates) and concrete(amounts) and np.any((np.asarray(rates) > 0) & (np.asarray(amounts) == 0)):
+        if concrete(rates) and concrete(amounts) and np.any(steady & (rates > 0) & (amounts == 0)):
             raise ValueError(
-                "an infusion of `Doses` with a `rate` must have an amount, but one has `amounts=0`. A constant "
+                "an infusion of `Doses` with `ss` and `rate` must have an amount, but one has `amounts=0`. A constant "
                 "infusion to steady state is not supported; write `Doses(t, rate * ii, duration=ii, ss=True, ii=ii)`."
             )
         xp = jnp if jnp in (_of(rates), _of(amounts)) else np
