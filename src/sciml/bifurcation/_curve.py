@@ -64,13 +64,13 @@ class Curve(NamedTuple):
     Attributes:
         points: The unknowns of each point, NaN in rows that are not used.
         normals: The planes at right angles to the curve there: of a tangent $\tau$ of length 1, `normals @ tau` is 1.
-        count: The number of points.
+        number: The number of points.
         status: `successful` if the curve has ended at a bound, or all rows are used.
     """
 
     points: Float[Array, "rows m"]
     normals: Float[Array, "rows m"]
-    count: Int[Array, ""]
+    number: Int[Array, ""]
     status: Int[Array, ""]
 
 
@@ -86,7 +86,7 @@ class _Carry(NamedTuple):
         lands: Whether the step ends at a bound: the last unknown is known, and not the distance.
         tries: The number of Newton steps of this step.
         moved: The scaled length of the last of them.
-        count: The number of points.
+        number: The number of points.
         ended: Whether the curve has ended.
         failed: Whether that is a failure.
         points: See `Curve`.
@@ -101,7 +101,7 @@ class _Carry(NamedTuple):
     lands: Array
     tries: Array
     moved: Array
-    count: Array
+    number: Array
     ended: Array
     failed: Array
     points: Array
@@ -152,7 +152,7 @@ def follow(
 
     def iterate(c: _Carry) -> _Carry:
         value, jacobian = with_jacobian(lambda u: f(u, constants), c.u)
-        first = c.count == 0
+        first = c.number == 0
         # in units, each row divided by its largest entry
         row = jnp.where(first | c.lands, last, c.tangent)
         matrix = jacobian * c.units[None]
@@ -192,9 +192,9 @@ def follow(
         slope = slope / jnp.where(slope[-1] == 0, 1, slope[-1])
         units = jnp.where(found, units_of(u, slope, jnp.where(first, 0, c.units / weight)), c.units)
         here = jnp.where(found, unit_vector(tangent * c.units / units), c.tangent)
-        count = c.count + found.astype(jnp.int32)
-        points = c.points.at[c.count].set(jnp.where(found, u, c.points[c.count]))
-        normals = c.normals.at[c.count].set(jnp.where(found, tangent / c.units, c.normals[c.count]))
+        count = c.number + found.astype(jnp.int32)
+        points = c.points.at[c.number].set(jnp.where(found, u, c.points[c.number]))
+        normals = c.normals.at[c.number].set(jnp.where(found, tangent / c.units, c.normals[c.number]))
 
         turn = jnp.arccos(jnp.clip(cosine, -1, 1))
         longer = jnp.clip(_TURN / jnp.maximum(turn, 1e-3), _SHORTER, _LONGER)
@@ -225,7 +225,7 @@ def follow(
             lands=jnp.where(starts, crosses, c.lands),
             tries=jnp.where(starts, 0, tries),
             moved=moved,
-            count=count,
+            number=count,
             ended=done | at_bound | failed | (count >= rows),
             failed=failed,
             points=points,
@@ -243,7 +243,7 @@ def follow(
         lands=no,
         tries=zero,
         moved=jnp.zeros((), dtype),
-        count=zero,
+        number=zero,
         ended=(start[-1] > high) | (start[-1] < low),
         failed=no,
         points=blank,
@@ -258,14 +258,14 @@ def follow(
             u=start + first,
             tangent=tangent,
             units=units,
-            count=zero + 1,
+            number=zero + 1,
             points=blank.at[0].set(start),
             normals=blank.at[0].set(tangent / units),
         )
     out = while_loop(lambda c: ~c.ended, iterate, begin, like=(constants, bounds, longest, forwards))
     outside = (start[-1] > high) | (start[-1] < low) | ~(low < high)
     status = jnp.where(outside, int(Status.invalid_argument), jnp.where(out.failed, int(Status.diverged), 0))
-    return Curve(out.points, out.normals, out.count, match(status.astype(jnp.int32), out.points))
+    return Curve(out.points, out.normals, out.number, match(status.astype(jnp.int32), out.points))
 
 
 class BothWays(NamedTuple):

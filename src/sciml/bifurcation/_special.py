@@ -173,7 +173,7 @@ class _Iteration(NamedTuple):
     step: Array
     length: Array
     part: Array
-    count: Array
+    number: Array
 
 
 def _newton(f: Any, start: Array, units: Array, like: Any) -> tuple[Array, Array]:
@@ -195,10 +195,10 @@ def _newton(f: Any, start: Array, units: Array, like: Any) -> tuple[Array, Array
         part = jnp.where(shorter, jnp.minimum(1, 2 * c.part), c.part / 4)
         z, step, length = (jnp.where(shorter, a, b) for a, b in ((trial, c.z), (step, c.step), (length, c.length)))
         # the first step is taken from the start itself
-        return _Iteration(z, step, length, jnp.where(c.count == 0, 1, part), c.count + 1)
+        return _Iteration(z, step, length, jnp.where(c.number == 0, 1, part), c.number + 1)
 
     def going(c: _Iteration) -> Array:
-        return (c.length > tolerance) & (c.count < _NEWTON) & (c.part > _LEAST)
+        return (c.length > tolerance) & (c.number < _NEWTON) & (c.part > _LEAST)
 
     one = jnp.ones((), start.dtype)
     first = _Iteration(start, jnp.zeros_like(start), one * jnp.inf, one, jnp.zeros((), jnp.int32))

@@ -1,7 +1,7 @@
 """`Doses`: a dosing table of one subject, and the updates of amounts and rates of infusion that it makes."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -239,14 +239,14 @@ class Doses(eqx.Module):
             factor = jnp.where(here, jnp.asarray(f).astype(dtype), 1)
             amounts = amounts * factor
             if durations is not None:
-                durations = durations * jnp.where(self.by_rate, factor, 1)
+                durations = durations * jnp.where(cast(Array, self.by_rate), factor, 1)
         if lag is not None:
             lags = (0 if lags is None else lags) + jnp.where(here, jnp.asarray(lag).astype(dtype), 0)
         if duration is not None or rate is not None:
             modelled = (
                 jnp.asarray(duration).astype(dtype) if rate is None else amounts / jnp.asarray(rate).astype(dtype)
             )
-            durations = jnp.where(here & jnp.isnan(self.durations), modelled, durations)
+            durations = jnp.where(here & jnp.isnan(cast(Array, self.durations)), modelled, cast(Array, durations))
         changed = eqx.tree_at(
             lambda d: (d.amounts, d.lags, d.durations),
             self,

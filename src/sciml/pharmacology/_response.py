@@ -1,5 +1,7 @@
 """Pharmacodynamics: Emax, effect compartments, turnover and indirect responses."""
 
+from typing import Any, cast
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -186,7 +188,7 @@ class IndirectResponse(AbstractDrug):
         p = with_dtype(self, y.dtype)
         factor = jnp.ones_like(y[-1])
         if self.effect is not None:
-            effect = p.effect(self.concentration(y))
+            effect = cast(Any, p.effect)(self.concentration(y))
             factor = 1 - effect if self.kind <= 2 else 1 + effect
         produced, lost = p.kin, p.kout * y[-1]
         change = produced * factor - lost if self.kind in (1, 3) else produced - lost * factor

@@ -136,7 +136,9 @@ def _merged(closed: ClosedJaxpr) -> Callable[..., list[Array]]:
     results = evaluate(jaxpr, [*consts, *(new(v, v.aval, 0) for v in jaxpr.invars)], listed, literal)
 
     def run(*arrays: Array) -> list[Array]:
-        rows = {v: jnp.ravel(x) for v, x in zip((*jaxpr.constvars, *jaxpr.invars), (*closed.consts, *arrays))}
+        rows: dict[Any, Array] = {
+            v: jnp.ravel(x) for v, x in zip((*jaxpr.constvars, *jaxpr.invars), (*closed.consts, *arrays))
+        }
         for key, (eqn, inputs, alike) in sorted(works.items(), key=lambda item: item[0][0]):
             with at_source_of(eqn):
                 if alike:
