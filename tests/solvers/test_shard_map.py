@@ -129,15 +129,17 @@ def test_implicit_methods(name, mesh):
     np.testing.assert_allclose(fn(batch), -0.5 * jnp.exp(-0.5 * batch), rtol=2e-2)
 
 
-@pytest.mark.parametrize("name", ["event", "schedule", "Forward-Kvaerno5", "Gauss"])
+@pytest.mark.parametrize("name", ["event", "two events", "schedule", "Forward-Kvaerno5", "Gauss"])
 def test_events(name):
     """Values and gradients with error control on two devices."""
 
     def end(a):
         refill = sciml.Event(lambda t, y, a: y - 0.5 * a, lambda t, y, a: y + 1.0, -1)
+        full = sciml.Event(lambda t, y, a: y - 0.9 * a - 1.0, lambda t, y, a: 0.5 * y)
         doses = sciml.Schedule(jnp.array([0.5]), lambda t, y, a: y + a)
         how = {
             "event": dict(events=refill),
+            "two events": dict(events=[refill, full]),
             "schedule": dict(events=doses),
             "Forward-Kvaerno5": dict(events=refill, adjoint=sciml.adjoints.Forward(), solver=diffrax.Kvaerno5()),
             "Gauss": dict(events=[refill, doses], adjoint=sciml.adjoints.Gauss()),

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool
 
+from ..._jax._vma import match
 from ..._types import Y
 from ..integrate._interpolation import interpolation_of
 from ..methods._stepper import AbstractStepper, Step, within_step
@@ -476,13 +477,13 @@ def _grazes(attempt: Attempt, numbers: list[int], first: Array, slope: Array) ->
         slope: Their slopes at the end, over the step.
     """
     y = jax.lax.stop_gradient(attempt.shown(attempt.step.y1))
-    _, pull = jax.vjp(lambda y: stacked(attempt.field.conditions(attempt.end, y), numbers), y)
+    values, pull = jax.vjp(lambda y: stacked(attempt.field.conditions(attempt.end, y), numbers), y)
 
     def size(tree: Y) -> Array:
         squares = [jnp.sum(jnp.abs(x) ** 2).astype(slope.dtype) for x in jax.tree.leaves(tree)]
         return jnp.sqrt(sum(squares[1:], squares[0]))
 
-    of_one = lambda weights: size(pull(weights)[0])  # noqa: E731
+    of_one = lambda weights: size(pull(match(weights, values))[0])  # noqa: E731
     gradients = (
         of_one(jnp.ones_like(slope)) if not slope.ndim else jax.vmap(of_one)(jnp.eye(len(numbers), dtype=slope.dtype))
     )
