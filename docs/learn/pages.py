@@ -34,7 +34,7 @@ LAB = ("torch", "torchdiffeq")
 FULLER = {  # what a script runs without, but its page shows
     "beside_pytorch": (" and ".join(LAB), all(importlib.util.find_spec(name) for name in LAB)),
 }
-INSTALLS = {  # what the notebook of a script installs beside matplotlib, if it is missing
+INSTALLS = {  # what the notebook of a script installs in addition to matplotlib, if it is missing
     "aot_and_export": ("flatbuffers",),
     "callbacks": ("flatbuffers",),
     "flax_models": ("flax",),

@@ -36,7 +36,7 @@ _AWAY = 0.5
 class Branch(eqx.Module):
     """A branch of steady states, in order, NaN before its first and after its last point.
 
-    A derivative moves each point at right angles to the branch, so that it is finite at folds, too.
+    A derivative moves each point at right angles to the branch, so that it is also finite at folds.
 
     Attributes:
         parameter: The parameter.
