@@ -1,9 +1,13 @@
 """Functions that are created anew in every call, and programs that are found again for them."""
 
+import collections
 import contextlib
+import contextvars
 import functools
 import gc
+import os
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -134,6 +138,112 @@ def test_what_cannot_be_compared_stands_for_itself():
     assert first_of_same_code(f) is f
     changed[0] = 2.0
     assert not same(f, make(changed))
+
+
+class Labelled(float):
+    pass
+
+
+def attribute_of_a_function():
+    def rate(y):
+        return rate.factor * y
+
+    rate.factor = 1.0
+    return lambda: lambda t, y, args: rate(y), lambda: setattr(rate, "factor", 2.0)
+
+
+def order_of_a_dictionary():
+    rates = {"a": 1.0, "b": 2.0}
+    return lambda: lambda t, y, args: list(rates.values())[0] * y, lambda: rates.update(a=rates.pop("a"))
+
+
+def default_of_a_dictionary():
+    rates = collections.defaultdict(lambda: 1.0)
+    return lambda: lambda t, y, args: rates["a"] * y, lambda: setattr(rates, "default_factory", lambda: 2.0)
+
+
+def class_of_a_tuple():
+    held = [collections.namedtuple("Pair", "a b")(1.0, 2.0)]
+    return lambda: lambda t, y, args: held[0].a * y, lambda: held.append(
+        collections.namedtuple("Pair", "b a")(*held.pop())
+    )
+
+
+def attribute_of_a_number():
+    rate = Labelled(1.0)
+    return lambda: lambda t, y, args: rate.unit * y, lambda: None
+
+
+def context_variable():
+    rate = contextvars.ContextVar("rate", default=1.0)
+    return lambda: lambda t, y, args: rate.get() * y, lambda: None
+
+
+def random_numbers():
+    return lambda: lambda t, y, args: np.random.normal() * y, lambda: None
+
+
+def generator_of_random_numbers():
+    rng = np.random.default_rng(0)
+    return lambda: lambda t, y, args: rng.normal() * y, lambda: None
+
+
+def environment():
+    return lambda: lambda t, y, args: float(os.environ["RATE"]) * y, lambda: None
+
+
+def file():
+    return lambda: lambda t, y, args: np.loadtxt("rates.txt") * y, lambda: None
+
+
+def start_of_an_object():
+    rates = iter([1.0, 2.0])
+
+    def make():
+        rate = next(rates)
+
+        class Held:
+            def __init__(self):
+                self.rate = rate
+
+        return lambda t, y, args: Held().rate * y
+
+    return make, lambda: None
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        attribute_of_a_function,
+        order_of_a_dictionary,
+        default_of_a_dictionary,
+        class_of_a_tuple,
+        attribute_of_a_number,
+        context_variable,
+        random_numbers,
+        generator_of_random_numbers,
+        environment,
+        file,
+        start_of_an_object,
+    ],
+)
+def test_what_may_have_changed_since_is_not_shared(case):
+    make, change = case()
+    first = first_of_same_code(make())
+    change()
+    assert first_of_same_code(make()) is not first
+
+
+def test_classes_of_equinox_are_shared():
+    class Rates(eqx.Module):
+        rate: jax.Array
+        power: int = eqx.field(static=True)
+
+    def make(power):
+        held = Rates(jnp.ones(1), power)
+        return lambda t, y, args: held.rate * y**held.power + Rates(y, 1).rate
+
+    assert same(make(1), make(1)) and not same(make(1), make(2))
 
 
 def test_functions_that_nobody_holds_are_forgotten():

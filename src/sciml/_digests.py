@@ -1,5 +1,6 @@
 """Digests of values: arrays by their bytes, functions by their code, objects by their contents."""
 
+import collections
 import dataclasses
 import enum
 import functools
@@ -66,8 +67,9 @@ class Hasher:
     Attributes:
         name: The name of the value in errors.
         of_array: The digest of an array of numbers; by default of its content.
-        certain: Whether functions that may read what their code does not name raise a `TypeError`, and modules of the
-            user count by identity.
+        certain: Whether equal digests have to mean the same program: functions that may read what their code does not
+            name, and objects whose contents are unknown, raise a `TypeError`; orders of mappings and sets count, and
+            modules of the user by identity.
     """
 
     def __init__(self, name: str, of_array: Callable[[Any], str] = digest_of_array, certain: bool = False):
@@ -105,12 +107,17 @@ class Hasher:
         if isinstance(value, (np.ndarray, np.generic, jax.Array)) and value.dtype != object:
             return self.of_array(value)
         if isinstance(value, enum.Enum):
-            return digest_of("enum", type(value).__qualname__, value.name)
+            held = [self.digest(value.value)] if self.certain else []
+            return digest_of("enum", type(value).__qualname__, value.name, *held)
+        if self.certain and isinstance(value, (int, float, complex, str, bytes)) and type(value) not in _SCALARS:
+            raise TypeError(f"`{self.name}` reads a {type(value).__name__}, which may hold more than its value.")
         if isinstance(value, float) and math.isfinite(value):
             return digest_of("float", value.hex())
         if value is None or value is Ellipsis or isinstance(value, (bool, int, float, complex, str, bytes, np.dtype)):
             return digest_of(type(value).__name__, value if isinstance(value, bytes) else repr(value))
         if isinstance(value, types.ModuleType):
+            if self.certain and not _is_foreign(value.__name__):
+                raise TypeError(f"`{self.name}` may read any value of the module {value.__name__}.")
             return digest_of("module", value.__name__)
         if isinstance(value, Mesh | AbstractMesh):  # on which devices it runs, and on how many, is no part of a run
             return digest_of("mesh", *map(str, value.axis_names))
@@ -126,15 +133,8 @@ class Hasher:
         return digest_of(kind, *parts)
 
     def _compound(self, value: Any, path: str, strict: bool) -> str:
-        if isinstance(value, Mapping):
-            pairs = sorted(
-                (self.digest(k, path, strict), self.digest(v, f"{path}[{k!r}]", strict)) for k, v in value.items()
-            )
-            return digest_of("mapping", *(x for pair in pairs for x in pair))
-        if isinstance(value, (list, tuple)):
-            return self._many(type(value).__name__, value, path, strict)
-        if isinstance(value, (set, frozenset)):
-            return digest_of("set", *sorted(self.digest(x, path, strict) for x in value))
+        if isinstance(value, Mapping | list | tuple | set | frozenset):
+            return self._collection(value, path, strict)
         if isinstance(value, types.CodeType):
             return self._code(value, path)
         if isinstance(value, types.FunctionType):
@@ -153,6 +153,20 @@ class Hasher:
             return self._class(value, path)
         return self._object(value, path, strict)
 
+    def _collection(self, value: Any, path: str, strict: bool) -> str:
+        in_order = list if self.certain else sorted  # a program may unpack them in their order
+        kind = []
+        if self.certain and type(value) not in _COLLECTIONS:  # which may hold more, and have methods of its own
+            kind = [self.digest(type(value), path, False), self._named("held", _attributes(value), path, strict)]
+        if isinstance(value, Mapping):
+            pairs = in_order(
+                (self.digest(k, path, strict), self.digest(v, f"{path}[{k!r}]", strict)) for k, v in value.items()
+            )
+            return digest_of("mapping", *kind, *(x for pair in pairs for x in pair))
+        if isinstance(value, (set, frozenset)):
+            return digest_of("set", *kind, *in_order(self.digest(x, path, strict) for x in value))
+        return digest_of("sequence", *kind, self._many(type(value).__name__, value, path, strict))
+
     def _code(self, code: types.CodeType, path: str) -> str:
         names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
         return digest_of("code", code.co_code, repr(names), self._many("consts", code.co_consts, path, False))
@@ -168,9 +182,12 @@ class Hasher:
         )
         if _is_foreign(fn.__module__):
             return digest_of("function", digest_of("name", str(fn.__module__), fn.__qualname__), *parts)
-        if self.certain and (hidden := _hides(names)):
+        globals_read = {n: fn.__globals__[n] for n in names if n in fn.__globals__}
+        if self.certain and (hidden := _hides(names, [*globals_read.values(), *cells])):
             raise TypeError(f"`{self.name}{path}` may read any value through {hidden}.")
-        reads = self._read("globals", {n: fn.__globals__[n] for n in names if n in fn.__globals__}, names, path, False)
+        if held := {k: v for k, v in vars(fn).items() if not k.startswith("__")}:
+            parts += (self._named("attributes", held, path, strict),)
+        reads = self._read("globals", globals_read, names, path, False)
         return digest_of("function", *parts, self._code(fn.__code__, path), reads)
 
     def _read(
@@ -194,6 +211,11 @@ class Hasher:
         kinds = (types.FunctionType, staticmethod, classmethod, property, int, float, str, np.ndarray, jax.Array)
         members = {k: v for k, v in sorted(vars(cls).items()) if k not in _OF_CLASSES}
         own = {k: v for k, v in members.items() if isinstance(v, kinds) or (self.certain and not k.startswith("__"))}
+        if self.certain and isinstance(init := vars(cls).get("__init__"), types.FunctionType):
+            if init.__code__.co_filename != "<string>":  # which a dataclass writes from its fields
+                own["__init__"] = init
+        if self.certain and not _is_foreign(type(cls).__module__):
+            own["metaclass"] = type(cls)
         wrapped = {k: inspect.unwrap(v.method) for k, v in sorted(vars(cls).items()) if hasattr(v, "method")}
         bases = self._many("bases", cls.__bases__, path, False)
         return digest_of("class", name, bases, self._named("members", own | wrapped, path, False))
@@ -222,7 +244,7 @@ class Hasher:
             return digest_of("object", kind, self._named("held", parts, path, strict))
         if " at 0x" not in repr(value):
             return digest_of("object", kind, repr(value))
-        if strict:
+        if strict or self.certain:
             raise TypeError(
                 f"`{self.name}{path}` is a {type(value).__name__}, whose contents cannot be compared, so a stored run "
                 "could not be recognised. Use arrays, numbers, strings, functions or modules there."
@@ -230,16 +252,51 @@ class Hasher:
         return digest_of("object", kind)
 
 
-_OF_CLASSES = {"__doc__", "__module__", "__qualname__", "__firstlineno__", "__init__", "__eq__", "__repr__", "__hash__"}
+_OF_CLASSES = {
+    "_abc_impl",
+    "__doc__",
+    "__module__",
+    "__qualname__",
+    "__firstlineno__",
+    "__init__",
+    "__eq__",
+    "__repr__",
+    "__hash__",
+}
 
+
+_SCALARS = (bool, int, float, complex, str, bytes)
+
+_COLLECTIONS = (dict, list, tuple, set, frozenset, types.MappingProxyType)
 
 _BY_ANY_NAME = {"__import__", "importlib", "getattr", "globals", "locals", "vars", "eval", "exec", "__dict__", "sys"}
 
+_FROM_OUTSIDE = {"open", "input", "next", "environ", "getenv", "read_text", "read_bytes"}
+_FROM_OUTSIDE |= {"load", "loadtxt", "genfromtxt", "fromfile", "memmap", "read_csv"}
+"""Names by which code reads files, the environment or the next value of an iterator, which change without its code."""
 
-def _hides(names: list[str]) -> str:
-    """Returns a name by which code reaches other names, or a module of the user that it imports itself."""
+_CHANGING = {"os", "time", "random", "datetime", "secrets", "uuid", "numpy.random"}
+"""Modules whose functions return other values in each call."""
+
+
+def _hides(names: list[str], read: list[Any]) -> str:
+    """Returns a name by which code reaches what it does not name, or a module of the user that it imports itself.
+
+    Args:
+        names: The names in the code.
+        read: The values that it reads from its module or closes over.
+    """
     own = [n for n in names if n in sys.modules and not _is_foreign(n)]
-    return next(iter([*sorted(_BY_ANY_NAME.intersection(names)), *own]), "")
+    modules = [x.__name__ for x in read if isinstance(x, types.ModuleType)]
+    changing = [n for n in modules if n in _CHANGING or (n == "numpy" and "random" in names)]
+    return next(iter([*sorted((_BY_ANY_NAME | _FROM_OUTSIDE).intersection(names)), *own, *changing]), "")
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Returns what a list, a mapping or a set of a class of its own holds beside its items."""
+    return getattr(value, "__dict__", {}) | (
+        {"default_factory": value.default_factory} if isinstance(value, collections.defaultdict) else {}
+    )
 
 
 def _is_cached(cls: type, name: str) -> bool:
