@@ -26,7 +26,7 @@ def first_of_same_code(tree: PyTree) -> PyTree:
     """Returns a tree in which the first function with the same code replaces each function.
 
     Two functions are the same if their code, their defaults, the module variables that they read and the variables that
-     they close over are the same; two bound methods, if also the attributes of their objects are. Arrays are
+    they close over are the same; two bound methods, if also the attributes of their objects are. Arrays are
     compared by their numbers, large ones of JAX and those on several devices by identity. A function is not
     replaced if it reads a traced value, a large NumPy array, a value of unknown kind, names that its code does not
     show (`getattr`, an import of a module of the user), or what changes without its code (files, the environment,
