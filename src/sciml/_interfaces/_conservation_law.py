@@ -57,6 +57,7 @@ class AbstractConservationLaw(AbstractModel):
     Attributes:
         volumes: How it is discretised in space.
         positive_components: The primitive variables that must be positive.
+        primitive_names: Names of the primitive variables in messages; a vector has one.
 
     Source:
         R. J. LeVeque, Finite Volume Methods for Hyperbolic Problems, Cambridge, 2002; E. F. Toro, Riemann Solvers and
@@ -92,6 +93,7 @@ class AbstractConservationLaw(AbstractModel):
 
     volumes: eqx.AbstractVar[Any]
     positive_components: ClassVar[tuple[int, ...]] = ()
+    primitive_names: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
     def flux(self, w: Float[Array, "..."], axis: int) -> Float[Array, "..."]:

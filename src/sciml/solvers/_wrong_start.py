@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._checks import concrete
+from .._interfaces._conservation_law import AbstractConservationLaw
+from .._parameters import with_dtype
 from .._status import Status
 from .._types import Y
 from .._warn import warn
@@ -30,10 +32,13 @@ def wrong_start(sol: Solution, model: Any, y0: Y, request: Request) -> str | Non
     code = int(sol.status) if np.ndim(sol.status) == 0 else None
     if code == Status.invalid_argument:
         return _not_admissible(y0, request)
-    if code != Status.nonfinite or not concrete(sol.t_reached) or float(sol.t_reached) != float(request.t0):
+    if code is None or not concrete(sol.t_reached) or float(sol.t_reached) != float(request.t0):
         return None
-    values = (("y0", y0), ("args", request.args), ("model", eqx.filter(model, eqx.is_array)))
-    return next((said for name, tree in values if (said := _not_finite(name, tree)) is not None), None)
+    if code == Status.nonfinite:
+        for name, tree in (("y0", y0), ("args", request.args), ("model", eqx.filter(model, eqx.is_array))):
+            if (said := _not_finite(name, tree)) is not None:
+                return said
+    return _not_positive(model, y0) if isinstance(model, AbstractConservationLaw) else None
 
 
 @contextlib.contextmanager
@@ -83,6 +88,24 @@ def _not_admissible(y0: Y, request: Request) -> str | None:
             )
     if not bool(admissible.holds(arrays)):
         return "`domain(y0)` is False, but the initial state must satisfy `domain` like all later states."
+    return None
+
+
+def _not_positive(law: AbstractConservationLaw, y0: Any) -> str | None:
+    """A negative density or pressure makes the speed of sound NaN, and no step is possible."""
+    if not _known_numbers(y0):
+        return None
+    y = jnp.asarray(y0)
+    for number, x in enumerate(with_dtype(law, y.dtype).positive(y)):
+        if np.any(wrong := np.asarray(x) < 0):
+            place, value = _first(wrong, x)
+            known = law.primitive_names and number < len(law.positive_components)
+            what = law.primitive_names[law.positive_components[number]] if known else f"`positive(y0)[{number}]`"
+            each = f" ({', '.join(law.primitive_names)})" if known else ""
+            return (
+                f"The {what} of `y0` is {value:.6g} in cell {place}, but `{type(law).__name__}` requires a positive "
+                f"one. The state has conserved variables; `model.conserved` computes them from primitive ones{each}."
+            )
     return None
 
 

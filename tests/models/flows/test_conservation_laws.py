@@ -319,6 +319,13 @@ def test_the_end_of_a_queue_moves_back():
     assert abs(jammed - (1 - shock)) < 0.015 and abs(road.integrate(sol.ys[-1]) - cars) < 0.01
 
 
+def test_a_negative_pressure_at_the_start_is_named():
+    law = Euler(Grid(8), Outflow(), reconstruction=Constant(), flux=Rusanov(), limiter=None)
+    y0 = jnp.ones((3, 8)).at[1, 5].set(2.0)  # primitive variables by mistake: the kinetic energy exceeds the energy
+    with pytest.raises(sciml.SolveError, match=r"pressure of `y0` is -0.4 in cell \[5\].*`model.conserved`"):
+        sciml.solve(law, y0, t0=0.0, t1=0.01, dt=0.01, solver=diffrax.Euler())
+
+
 # --- shallow water
 
 
@@ -402,5 +409,5 @@ def test_beds_that_do_not_fit_are_refused():
             ShallowWater(Grid(8), Periodic(), jnp.ones(8), **wrong)
     with pytest.raises(ValueError, match="one or two axes"):
         ShallowWater(Grid((8, 8, 8)), Periodic())
-    with pytest.raises(ValueError, match="depth and 1 velocities"):
+    with pytest.raises(ValueError, match=r"2 primitive variables \(depth, velocity\)"):
         ShallowWater(Grid(8), Inflow(jnp.ones(3)))(0.0, jnp.ones((2, 8)), None)

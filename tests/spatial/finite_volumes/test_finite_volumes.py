@@ -297,6 +297,13 @@ def test_what_does_not_fit_is_refused():
         law(0.0, jnp.ones((4, 8, 8)), None)
     with pytest.raises(ValueError, match="components"):
         law(0.0, jnp.ones((3, 8, 8)), None)
+    for wrong, said in (
+        (1.0, r"4 primitive .* has shape \(\)"),
+        (jnp.ones(3), r"4 primitive"),
+        (jnp.ones((4, 3)), r"\(8,\)"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            Euler(grid, Inflow(wrong))(0.0, jnp.ones((4, 8, 8)), None)
     with pytest.raises(TypeError, match="no method `waves`"):
         Fluxless(FiniteVolumes(Grid(8), Periodic(), flux=Roe()))(0.0, jnp.ones(8), None)
 

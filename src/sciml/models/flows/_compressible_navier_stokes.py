@@ -98,6 +98,7 @@ class CompressibleNavierStokes(AbstractConservationLaw):
     exponent: Parameter | None
     reference: Parameter
     positive_components: ClassVar[tuple[int, ...]] = Euler.positive_components
+    primitive_names: ClassVar[tuple[str, ...]] = Euler.primitive_names
 
     def __init__(
         self,

@@ -73,6 +73,7 @@ class Euler(AbstractConservationLaw):
     gamma: Parameter
     forces: Callable[[RealScalarLike, Array, Any], Array] | None
     positive_components: ClassVar[tuple[int, ...]] = (0, -1)
+    primitive_names: ClassVar[tuple[str, ...]] = ("density", "velocity", "pressure")
 
     def __init__(
         self,

@@ -78,6 +78,7 @@ class ShallowWater(AbstractConservationLaw):
     friction: Parameter
     dry: Parameter
     positive_components: ClassVar[tuple[int, ...]] = (0,)
+    primitive_names: ClassVar[tuple[str, ...]] = ("depth", "velocity")
 
     def __init__(
         self,
@@ -209,12 +210,6 @@ class ShallowWater(AbstractConservationLaw):
 
     def outside(self, given: Float[Array, "..."], inside: Float[Array, "..."]) -> Float[Array, "..."]:
         """Returns a depth and velocity that were given at a side, over the bed of the cells next to it."""
-        if given.shape[0] != inside.shape[0] - 1:
-            raise ValueError(
-                f"`Inflow(state=...)` of `ShallowWater` must be a depth and {inside.shape[0] - 2} velocities, but has "
-                f"shape "
-                f"{given.shape}."
-            )
         given = jnp.broadcast_to(given, (given.shape[0], *inside.shape[1:]))
         return jnp.stack([*given, given[0] + (inside[-1] - inside[0])])
 

@@ -89,7 +89,17 @@ class Inflow(AbstractSide):
     ) -> Float[Array, "..."]:
         """Returns the given state."""
         del axis
-        return law.outside(_along_side(self.state, "Inflow(state=...)", law.volumes.lead(layers), layers, at), layers)
+        lead, name = law.volumes.lead(layers), "Inflow(state=...)"
+        count = jax.eval_shape(law.conserved, layers).shape[0] if lead else None
+        state: Any = self.state
+        given = jnp.shape(state)
+        if lead and given[:1] != (count,):
+            names = f" ({', '.join(law.primitive_names)})" if law.primitive_names else ""
+            raise ValueError(
+                f"`{name}` of `{type(law).__name__}` must have the {count} primitive variables{names} in its first "
+                f"axis, but has shape {given}."
+            )
+        return law.outside(_along_side(self.state, name, lead, layers, at), layers)
 
 
 class Outflow(AbstractSide):
@@ -418,13 +428,14 @@ class Sides(AbstractSides):
 def _along_side(value: Any, name: str, lead: int, layers: Array, at: int) -> Array:
     """Returns a value at a side, with a number of component axes, as one that broadcasts with the layers next to it."""
     given = jnp.asarray(value, layers.dtype)
-    if given.ndim == lead:
+    side = tuple(n for k, n in enumerate(layers.shape) if k >= lead and k != at)
+    own = given.shape[lead:]
+    if given.ndim < lead or (own and (len(own) != len(side) or any(n not in (1, m) for n, m in zip(own, side)))):
+        each = f" or of shape {(*given.shape[:lead], *side)}" if side else ""
+        one = f"of shape {given.shape[:lead]}" if lead else "a number"
+        raise ValueError(f"`{name}` must be {one}{each}, but has shape {given.shape}.")
+    if not own:
         return given.reshape(given.shape + (1,) * (layers.ndim - max(lead, 1)))
-    if given.ndim != layers.ndim - 1:
-        raise ValueError(
-            f"`{name}` must have {lead} or {layers.ndim - 1} axes, for its components and optionally along the side, "
-            f"but has shape {given.shape}."
-        )
     return jnp.expand_dims(given, at)
 
 
