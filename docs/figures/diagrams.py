@@ -148,7 +148,82 @@ def elliptic():
     return figure
 
 
-PICTURES = {shardings: "svg", halo: "svg", roofline: "svg", elliptic: "png"}
+def temporal_blocking():
+    """A tile of a kernel that takes three steps for each pass over memory: its halo is used up step by step."""
+    figure, ax = plt.subplots(figsize=(9, 2.9), layout="constrained")
+    steps, width, halo = 3, 8, 3
+    for k in range(steps + 1):
+        for cell in range(-halo + k, width + halo - k):
+            inside = 0 <= cell < width
+            face = "0.5" if k == 0 and not inside else COLOURS[0]
+            alpha = 0.75 if k in (0, steps) and inside else 0.3
+            ax.add_patch(
+                plt.Rectangle((cell, 1.4 * k), 1, 1, facecolor=face, alpha=alpha, edgecolor="white", linewidth=2)
+            )
+    names = [
+        "read from memory, with a halo of 3 cells",
+        "step 1, in fast memory",
+        "step 2, in fast memory",
+        "step 3, written to memory",
+    ]
+    for k, name in enumerate(names):
+        ax.text(width + halo + 0.4, 1.4 * k + 0.5, name, va="center")
+    ax.annotate("", (-halo - 0.5, 1.4 * steps + 1), (-halo - 0.5, 0), arrowprops=dict(arrowstyle="->", linewidth=1.5))
+    ax.text(-halo - 0.7, 2.6, "time", rotation=90, ha="right", va="center")
+    ax.text(width / 2, -0.25, "the tile", ha="center", va="top")
+    ax.plot([0, 0, width, width], [-0.1, -0.2, -0.2, -0.1], color="black", linewidth=1)
+    ax.set(xlim=(-halo - 2.2, width + halo + 11.5), ylim=(-1.0, 1.4 * steps + 1.3), aspect="equal")
+    ax.set_axis_off()
+    return figure
+
+
+def segments():
+    """A run in segments: the host writes the frames of one while the device computes the next, and a crash."""
+    figure, ax = plt.subplots(figsize=(10, 2.4), layout="constrained")
+
+    def box(start, row, width, text, colour, **style):
+        ax.add_patch(
+            plt.Rectangle(
+                (start, row), width, 0.7, facecolor=colour, alpha=0.6, edgecolor="black", linewidth=1, **style
+            )
+        )
+        ax.text(start + width / 2, row + 0.35, text, ha="center", va="center", fontsize=10)
+
+    for shift, first, last in ((0.0, 1, 4), (9.6, 3, 4)):
+        for k in range(first, last + 1):
+            start = shift + 2 * (k - first)
+            crashes = shift == 0 and k == last
+            box(
+                start,
+                1,
+                1.3 if crashes else 1.9,
+                f"segm. {k}" if crashes else f"segment {k}",
+                COLOURS[0],
+                linestyle="--" if crashes else "-",
+            )
+            if not crashes and (shift or k < 3):
+                box(start + 2, 0, 1.5, f"frames {k}", COLOURS[2])
+    box(5.6, 0, 1.6, "checkpoint", COLOURS[1])
+    ax.plot([7.4, 7.4], [-0.3, 2.0], color=COLOURS[5], linewidth=2)
+    ax.text(7.4, 2.05, "crash", color=COLOURS[5], ha="center", va="bottom")
+    style = dict(arrowstyle="->", linewidth=1.5, connectionstyle="arc3,rad=0.35")
+    ax.annotate("", (9.6, 1.0), (6.4, -0.05), arrowprops=style)
+    ax.text(9.9, 0.35, "the same\ncall again", ha="left", va="center", fontsize=10)
+    for row, name in ((1, "device"), (0, "host")):
+        ax.text(-0.3, row + 0.35, name, ha="right", va="center")
+    ax.set(xlim=(-1.6, 15.4), ylim=(-0.7, 2.5))
+    ax.set_axis_off()
+    return figure
+
+
+PICTURES = {
+    shardings: "svg",
+    halo: "svg",
+    roofline: "svg",
+    elliptic: "png",
+    temporal_blocking: "svg",
+    segments: "svg",
+}
 
 
 def main():
