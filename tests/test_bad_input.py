@@ -257,18 +257,18 @@ def test_vector_field_of_another_structure():
 
 def test_vector_field_of_another_shape():
     refused(
-        ValueError, r"must return the shapes of `y0`: for the state that is \(2,\), but it returned \(1,\)",
+        ValueError, r"must return the shapes of `y0`: the state has shape \(2,\), but its rate has shape \(1,\)",
         model=lambda t, y, args: y[:1],
     )  # fmt: skip
     refused(ValueError, "For a batch of states use `jax.vmap`", model=lambda t, y, args: y[0], y0=jnp.ones((3, 2)))
     refused(
-        ValueError, r"for \['b'\] that is \(2,\), but it returned \(\)",
+        ValueError, r"\['b'\] has shape \(2,\), but its rate has shape \(\)",
         model=lambda t, y, args: {"a": y["a"], "b": y["b"][0]}, y0={"a": Y0, "b": Y0},
     )  # fmt: skip
 
 
 def test_vector_field_of_another_dtype():
-    message = "must return the dtypes of `y0`: for the state that is float32, but it returned .*Convert"
+    message = "must return the dtypes of `y0`: the state has float32, but its rate has .*Convert"
     refused(ValueError, message, model=lambda t, y, args: y.astype(jnp.float16))
     refused(ValueError, message, model=lambda t, y, args: y.astype(jnp.complex64))
 
@@ -276,7 +276,7 @@ def test_vector_field_of_another_dtype():
 @pytest.mark.x64
 def test_parameters_of_another_precision():
     refused(
-        ValueError, "float32, but it returned float64", model=lambda t, y, args: y.astype(float) * args, args=np.ones(2)
+        ValueError, "float32, but its rate has float64", model=lambda t, y, args: y.astype(float) * args, args=np.ones(2)
     )
 
 

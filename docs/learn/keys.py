@@ -18,7 +18,7 @@ key = jax.random.key(0)
 assert jax.random.normal(key) == jax.random.normal(key)  # a function
 
 key, first, second = jax.random.split(key, 3)
-print(key, jax.random.normal(first), jax.random.normal(second))
+print(jax.random.key_data(key), jax.random.normal(first), jax.random.normal(second))
 
 # %% [markdown]
 # Use each key for *one* purpose: to draw or to split. If you use a key twice, the two draws are equal or correlated.
@@ -97,9 +97,10 @@ assert jax.random.normal(again) == jax.random.normal(key)
 # %% [markdown]
 # ## Exercise
 #
-# A lattice of coupled spins is updated in sweeps. Each sweep needs one random number for each of 64 x 64 spins, and
-# one for the temperature. Derive the keys of sweep `n` such that a run of 100 sweeps that is stopped after 50 and
-# restarted equals one without the stop.
+# A lattice of spins is updated in sweeps that flip random spins. Each sweep needs one random number for each of 64 x 64
+# spins, and one for the temperature. Derive the keys of sweep `n` such that a run of 100 sweeps that is stopped after
+# 50 and restarted equals one without the stop. `jax.lax.scan(sweep, start, ns)[0]` calls `start, _ = sweep(start, n)`
+# for each `n` of an array ([loops](loops.md)).
 
 
 # %% Answer

@@ -68,8 +68,9 @@ found = {
 # ## Rules as types
 #
 # With explicit axes the same rules belong to the types of arrays, and tracing applies them. You can read each result
-# without compilation. An ambiguous operation is an error; `out_sharding` then states the intention, here that the
-# parts of the product are added:
+# without compilation: `float32[256@d,256]` is an array whose first dimension is sharded along `d`. A product that
+# contracts a sharded dimension is an error, since its result may be replicated or sharded again: `out_sharding`
+# chooses, here the former. A sum over a sharded dimension is always replicated along its axis:
 
 # %%
 explicit = jax.make_mesh((4,), ("d",), axis_types=(AxisType.Explicit,))
@@ -89,14 +90,18 @@ with jax.set_mesh(explicit):
 # ## The bytes of a message
 #
 # Rules give the kinds of messages, and shapes give their sizes. `sciml.inspect.collectives` prints both, so that you
-# can compare two shardings of a computation before you run it. Here the product of $A$ and its transpose either
-# gathers $A$ on every device, or adds the parts of the product. On $d$ devices, an all-gather sends $(d - 1) / d$
-# of the result to each device, and an all-reduce twice as much:
+# can compare two shardings of a computation before you run it. `bytes` is the size of the result on one device. Here
+# the product of $A$ and its transpose either gathers $A$ on every device, or adds the parts of the product. On $d$
+# devices, each device receives $(d - 1) / d$ of the result in an all-gather, and twice as much in an all-reduce:
 
 # %%
 for name, array in {"by rows": rows, "by columns": columns}.items():
     messages = sciml.inspect.collectives(lambda a: (a @ a.T).sum(0), array)
     print(f"{name:12}", [(message.kind, message.bytes) for message in messages])
+    received = sum(
+        message.bytes * 3 / 4 * (1 + (message.kind == "all-reduce")) for message in messages
+    )
+    print(f"{'':12} each device receives {received:.0f} bytes")
 
 # %% [markdown]
 # ## Exercise

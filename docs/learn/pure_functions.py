@@ -78,12 +78,13 @@ try:
 except jax.errors.UnexpectedTracerError as error:
     print(type(error).__name__, "-", str(error).splitlines()[0][:100])
 else:
-    raise AssertionError("a stand-in was used as a number")
+    raise AssertionError("a tracer was used as a number")
 
 # %% [markdown]
 # ## State as argument and result
 #
-# Pass everything that changes as an argument, and return it. Then a loop of steps is also one compiled program:
+# Pass everything that changes as an argument, and return it. Then a loop of steps is also one compiled program.
+# `jax.lax.fori_loop(0, count, step, state)` calls `state = step(n, state)` for each `n`:
 
 
 # %%

@@ -150,7 +150,7 @@ def test_a_field_of_another_structure_is_refused_in_the_words_of_the_state():
     y0 = state()
     with pytest.raises(ValueError, match="The vector field must return the structure of `y0`, {'00': float"):
         sciml.solve(lambda t, y, args: list(y.values()), y0, t0=0.0, t1=1.0)
-    with pytest.raises(ValueError, match=r"for \['00'\] that is \(\), but it returned \(1,\)"):
+    with pytest.raises(ValueError, match=r"\['00'\] has shape \(\), but its rate has shape \(1,\)"):
         sciml.solve(lambda t, y, args: y | {"00": y["00"][None]}, y0, t0=0.0, t1=1.0)
 
 

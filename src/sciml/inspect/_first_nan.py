@@ -106,6 +106,7 @@ def first_nan(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> NonFinite | 
         print(found)
         ```
     """
+    args, kwargs = jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, float) else x, (args, kwargs))
     run, dynamic = of_arrays(fn, args, kwargs)
     leaves = jax.tree.leaves(dynamic)
     if any(isinstance(x, jax.ShapeDtypeStruct) for x in leaves):

@@ -34,12 +34,16 @@ def uses_args(t, y, args):
     return -args * y
 
 
+def decays(t, y, args):
+    return -0.1 * y
+
+
 @pytest.mark.parametrize(
     ("model", "line", "cure"),
     [
         (decides, "if y[0] > 0.5:", "`jnp.where(condition, a, b)`"),
         (converts, "return -float(y[0]) * y", "Remove `float()`"),
-        (numpys, "return np.sin(y)", "Use the same function of `jax.numpy`"),
+        (numpys, "return np.sin(y)", "Use the same function of `jax.numpy` or `jax.scipy`"),
         (indexes, 'return -y["position"]', "structure of `y0`"),
         (uses_args, "return -args * y", "`args` is None because it was not given"),
     ],
@@ -51,6 +55,34 @@ def test_the_users_line_and_a_cure(model, line, cure, options):
             call(Y0)
         notes = [note for note in caught.value.__notes__ if note.startswith("sciml: ")]
         assert len(notes) == 1 and __file__ in notes[0] and line in notes[0] and cure in notes[0]
+
+
+@pytest.mark.parametrize(("drift", "diffusion"), [(numpys, decays), (decays, decides)])
+def test_models_with_noise_have_notes_too(drift, diffusion):
+    with pytest.raises(jax.errors.JAXTypeError) as caught:
+        sciml.solve(sciml.Stochastic(drift, diffusion), Y0, t0=0.0, t1=1.0, dt=0.5, key=jax.random.key(0))
+    assert any(__file__ in note and "Use " in note for note in caught.value.__notes__)
+
+
+def test_the_order_of_arguments():
+    with pytest.raises(IndexError) as caught:
+        sciml.solve(lambda y, t, args: jnp.stack([y[1], -y[0]]), Y0, t0=0.0, t1=1.0)
+    assert any("The first argument is the time" in note for note in caught.value.__notes__)
+    with pytest.raises(ValueError, match="The first argument is the time"):
+        sciml.solve(lambda y, t, args: -y, Y0, t0=0.0, t1=1.0)
+
+
+def test_arrays_of_numpy_and_lists():
+    def fills(t, y, args):
+        rate = np.zeros(2)
+        rate[0] = y[1]
+        return rate
+
+    with pytest.raises(ValueError, match="sequence") as caught:
+        sciml.solve(fills, Y0, t0=0.0, t1=1.0)
+    assert any("jnp.stack" in note for note in caught.value.__notes__)
+    with pytest.raises(ValueError, match="Return a tuple"):
+        sciml.solve(lambda t, y, args: [y[1], -y[0]], (Y0, Y0), t0=0.0, t1=1.0)
 
 
 def test_errors_of_sciml_need_no_cure():

@@ -52,7 +52,7 @@ def test_numbers_take_the_dtype_of_the_state(number):
 
 
 def test_a_number_is_no_vector_and_no_complex_rate_of_a_real_state():
-    with pytest.raises(ValueError, match=r"must return the shapes of `y0`: for the state that is \(2,\)"):
+    with pytest.raises(ValueError, match=r"must return the shapes of `y0`: the state has shape \(2,\)"):
         sciml.solve(lambda t, y, args: 1.0, jnp.zeros(2), t0=0.0, t1=1.0)
     with pytest.raises(ValueError, match="must return the dtypes of `y0`"):
         sciml.solve(lambda t, y, args: 1j, jnp.zeros(()), t0=0.0, t1=1.0)

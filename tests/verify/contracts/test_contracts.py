@@ -320,8 +320,8 @@ halved.defjvp(lambda primals, tangents: (primals[0], 0.5 * tangents[0]))
     "model, message",
     [
         (lambda t, y, args: (y, y), r"must return the structure of `y0`"),
-        (lambda t, y, args: y[:1], r"must return the shapes of `y0`.* \(2,\), but it returned \(1,\)"),
-        (lambda t, y, args: y.astype(jnp.float16), r"must return the dtypes of `y0`.*returned float16"),
+        (lambda t, y, args: y[:1], r"must return the shapes of `y0`.* \(2,\), but its rate has shape \(1,\)"),
+        (lambda t, y, args: y.astype(jnp.float16), r"must return the dtypes of `y0`.*its rate has float16"),
         (lambda t, y, args: jnp.log(-y), r"rates of `<lambda>` at `y0` are not finite: rates is \[nan nan\]"),
         (
             lambda t, y, args: halved(y),

@@ -21,6 +21,7 @@ from ..._types import Args, RealScalarLike, Y
 from ..linear._dependencies import pattern_of
 from ..methods._ravel import elements_of, flattened, unflattened
 from ..terms._barrier import stage_barrier
+from ..terms._explain import explained
 from ..terms._field import AbstractField, check_like, literals_as_arrays
 from ..terms._split_field import BoundSplitField, SplitField, close_split_field
 from ._brownian import AbstractBrownian
@@ -84,7 +85,8 @@ def shape_of(model: AbstractStochastic, t: Array, y: Y, args: Args) -> NoiseShap
     def diffusion(y):
         return diffusion_of(model, t, y, args)
 
-    closed, out = traced_on_no_mesh(diffusion, y)
+    with explained():
+        closed, out = traced_on_no_mesh(diffusion, y)
     leaves = jax.tree.leaves(y)
     additive = not any(depend_on(closed.jaxpr, [True] * len(closed.jaxpr.invars)))
     if model.noise == "additive" and not additive:
@@ -248,7 +250,9 @@ def close_noise(
         noise = model.model.noise
         return jax.tree.map(noise.correlated, shaped) if isinstance(noise, AbstractFieldNoise) else shaped
 
-    check_like(y, jax.eval_shape(lambda y: drift(model, args, t, y), y))
+    with explained():
+        rate = jax.eval_shape(lambda y: drift(model, args, t, y), y)
+    check_like(y, rate)
     functions: dict[str, tuple[Callable, tuple]] = {
         "field": (drift, (t, y)),
         "diffusion": (diffusion, (t, y)),

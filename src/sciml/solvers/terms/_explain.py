@@ -1,7 +1,9 @@
 """Messages for a user's model that cannot be called or traced."""
 
+import contextlib
 import re
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 import diffrax
@@ -13,6 +15,8 @@ from ..._interfaces._delayed import AbstractDelayed
 from ..._interfaces._reactions import AbstractReactions
 from ..._interfaces._stochastic import AbstractStochastic
 from ..._source_lines import is_internal, is_library, is_own
+
+_NOTE = "sciml: the model or an event raised this while JAX traced it"
 
 
 def check_callable(model: Any) -> None:
@@ -41,11 +45,23 @@ def check_callable(model: Any) -> None:
     check_call(model, "model(t, y, args)", "`model`")
 
 
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Adds a note to an error of a block that traces functions of the model; see `explain`."""
+    try:
+        yield
+    except Exception as error:
+        explain(error)
+        raise
+
+
 def explain(error: Exception) -> None:
     """Adds a note with the user's line and a cure to an error that the model raised while it was traced."""
+    if any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ())):
+        return
     place = _users_line(error)
     where = f", at {place}" if place else ""
-    error.add_note(f"sciml: the model or an event raised this while JAX traced it{where}.{_cure(error)}")
+    error.add_note(f"{_NOTE}{where}.{_cure(error)}")
 
 
 def _cure(error: Exception) -> str:
@@ -63,7 +79,10 @@ def _cure_of(error: Exception) -> str:
             "`jnp.where(condition, a, b)`, or `jax.lax.cond` if one branch is expensive."
         )
     if isinstance(error, jax.errors.TracerArrayConversionError):
-        return "NumPy cannot compute with a traced value. Use the same function of `jax.numpy`."
+        return (
+            "NumPy and SciPy cannot compute with a traced value. Use the same function of `jax.numpy` or `jax.scipy`; "
+            "for one that JAX does not have, `jax.pure_callback`."
+        )
     if isinstance(error, jax.errors.ConcretizationTypeError | jax.errors.TracerIntegerConversionError):
         return (
             "A traced value cannot be converted to a Python number. Remove `float()`, `int()` and `math`, and compute "
@@ -85,6 +104,13 @@ def _cure_of(error: Exception) -> str:
         )
     if isinstance(error, TypeError) and re.search(r"'str'|<class 'str'>|\bstr\b.*valid JAX type", str(error)):
         return "The model computes with a string where it needs a number. Check `args` and the fields of the model."
+    if isinstance(error, ValueError) and "setting an array element" in str(error):
+        return "An array of NumPy cannot hold traced values. Combine the components with `jnp.stack([...])`."
+    if isinstance(error, IndexError | TypeError) and re.search("0-dimensional|0-d (array|tensor)", str(error)):
+        return (
+            "The model indexes a single number. The first argument is the time, as in `model(t, y, args)`: check the "
+            "order of the arguments and the shape of `y0`."
+        )
     if isinstance(error, TypeError) and "NoneType" in str(error):
         return "`args` is None because it was not given. Pass `args=...` to the call."
     return (

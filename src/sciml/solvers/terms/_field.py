@@ -27,7 +27,7 @@ from ..._jax.programs import _names as names, equations, reads
 from ..._structure_words import first_difference, structure_words
 from ..._types import Args, RealScalarLike, Y
 from ._barrier import stage_barrier
-from ._explain import explain
+from ._explain import explained
 
 BoundField: TypeAlias = Callable[[RealScalarLike, Y], Y]
 """A vector field with its parameters bound, `f(t, y)`."""
@@ -246,11 +246,8 @@ def close(flat: Callable, inputs: tuple, parameters: list[Array]) -> tuple[Progr
         out = flat(*arguments)
         return literals_as_arrays(out, arguments[len(inputs) - 1]) if inputs else out
 
-    try:
+    with explained():
         closed, out = traced_on_no_mesh(traced, *arguments)
-    except Exception as error:
-        explain(error)
-        raise
     if not vma_of(closed.consts) <= vma_of(arguments):  # the model closes over what differs between devices
         arguments = to_varying(arguments, vma_of(closed.consts))
         closed = jax.make_jaxpr(traced)(*arguments)
@@ -298,6 +295,8 @@ def check_like(y: Y, out: PyTree) -> None:
         hint = ""
         if jax.tree_util.treedef_is_leaf(expected) and isinstance(out, list | tuple):
             hint = " Combine the components with `jnp.stack([...])`, or pass `y0` as a tuple or list of the same form."
+        elif type(y) is not type(out) and {type(y), type(out)} <= {tuple, list}:
+            hint = f" Return a {type(y).__name__}."
         raise ValueError(
             f"The vector field must return the structure of `y0`, {structure_words(y)}, but it returned "
             f"{structure_words(out)}.{first_difference(y, out)}{hint}"
@@ -306,12 +305,14 @@ def check_like(y: Y, out: PyTree) -> None:
         where = jax.tree_util.keystr(path) or "the state"
         if jnp.shape(a) != b.shape:
             hint = " For a batch of states use `jax.vmap` of the solve." if jnp.ndim(a) > 1 else ""
+            if not b.shape:
+                hint = " The first argument is the time, as in `model(t, y, args)`: check the order of the arguments."
             raise ValueError(
-                f"The vector field must return the shapes of `y0`: for {where} that is {jnp.shape(a)}, "
-                f"but it returned {b.shape}.{hint}"
+                f"The vector field must return the shapes of `y0`: {where} has shape {jnp.shape(a)}, but its rate has "
+                f"shape {b.shape}.{hint}"
             )
         if a.dtype != b.dtype:
             raise ValueError(
-                f"The vector field must return the dtypes of `y0`: for {where} that is {a.dtype}, but it returned "
-                f"{b.dtype}. Convert `y0` or the model's parameters so that both have the same dtype."
+                f"The vector field must return the dtypes of `y0`: {where} has {a.dtype}, but its rate has {b.dtype}. "
+                f"Convert `y0` or the model's parameters so that both have the same dtype."
             )
