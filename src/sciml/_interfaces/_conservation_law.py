@@ -116,7 +116,7 @@ class AbstractConservationLaw(AbstractModel):
         del t, y, args
 
     def positive(self, y: Float[Array, "..."]) -> tuple[Array, ...]:
-        """Returns what has to be positive of a conserved state, such as density and pressure; by default nothing.
+        """Returns the quantities that must be positive, such as density and pressure; by default none.
 
         Each must be a concave function of the state where those before it are positive.
         """
@@ -202,7 +202,7 @@ class AbstractConservationLaw(AbstractModel):
         return left, right, None, None
 
     def within(self, lower: Float[Array, "..."], upper: Float[Array, "..."], axis: int) -> Float[Array, "..."] | None:
-        """Returns the integral over a cell, along an axis, of what balances the flux, from the states at its faces.
+        """Returns the integral over a cell, along an axis, of the term that balances the flux.
 
         By default None, for nothing.
         """

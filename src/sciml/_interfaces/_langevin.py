@@ -74,7 +74,7 @@ class Langevin(AbstractStochastic):
         return v, jax.tree.map(lambda a, v: a - self.friction.astype(v.dtype) * v, self.acceleration(t, x, args), v)
 
     def diffusion(self, t: RealScalarLike, y: tuple[Y, Y], args: Args) -> PyTree:
-        """Returns nothing for the positions, and for the velocities what keeps the temperature."""
+        """Returns nothing for the positions, and for the velocities the noise that keeps the temperature."""
         del t, args
         x, v = y
         strength = jnp.sqrt(2 * self.friction * self.temperature / self.mass)

@@ -159,7 +159,7 @@ class AbstractSplit(AbstractModel):
 
     @abc.abstractmethod
     def stiff(self, y: Y, args: Args) -> Y:
-        """Returns $A y$, linear in `y` but for a constant, such as what flows in at walls."""
+        """Returns $A y$, linear in `y` but for a constant, such as the inflow at walls."""
 
     @abc.abstractmethod
     def rest(self, t: RealScalarLike, y: Y, args: Args) -> Y:

@@ -30,9 +30,9 @@ def checkpointed_scan(
 ) -> tuple[_Carry, PyTree]:
     r"""`jax.lax.scan` whose reverse-mode gradient keeps as many carries as you choose.
 
-    The gradient of `jax.lax.scan` keeps what the derivative of every step needs. This one keeps carries only,
-    $c_1$ of them evenly spread over the scan, and runs the steps between two of them again when it
-    comes to them, keeping $c_2$ of these carries, and so on over $L$ levels:
+    The gradient of `jax.lax.scan` stores the values that the derivative of every step needs. This one keeps carries
+    only, $c_1$ of them evenly spread over the scan, and runs the steps between two of them again when it comes to them,
+    keeping $c_2$ of these carries, and so on over $L$ levels:
 
     $$n = c_1 c_2 \cdots c_L \text{ steps}, \qquad c_1 + \dots + c_L \approx L\, n^{1/L} \text{ carries kept},
       \qquad L - 1 \text{ more forward passes}.$$

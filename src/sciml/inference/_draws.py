@@ -14,7 +14,7 @@ from ..training._selection import leaf_names
 
 
 class Draws(eqx.Module):
-    """Draws from a posterior by chains of a sampler; what `nuts` returns.
+    """Draws from a posterior by chains of a sampler; returned by `nuts`.
 
     Draws of another sampler are also supported: `Draws(density, positions)`.
 

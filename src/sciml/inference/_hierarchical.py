@@ -476,7 +476,7 @@ def _new_effects(population: _Population, model: Any, key: Key) -> Any:
 
 
 class Hierarchical(eqx.Module):
-    """A population of subjects with random effects; what `hierarchical` returns.
+    """A population of subjects with random effects; returned by `hierarchical`.
 
     Attributes:
         marginal: A `LogDensity` of the population's parameters, with the effects of each subject integrated out: for

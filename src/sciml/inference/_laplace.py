@@ -22,7 +22,7 @@ _SINGULAR = {64: 1e-10, 32: 1e-5}
 
 
 class WeightedDraws(eqx.Module):
-    """Draws with weights; what `LaplaceApproximation.weighted` returns.
+    """Draws with weights; returned by `LaplaceApproximation.weighted`.
 
     Attributes:
         positions: The draws, with a leading axis of length `n`.
@@ -64,7 +64,7 @@ class WeightedDraws(eqx.Module):
 
 
 class LaplaceApproximation(eqx.Module):
-    r"""A normal distribution of the free variables about their maximum; what `LogDensity.laplace` returns.
+    r"""A normal distribution of the free variables about their maximum; returned by `LogDensity.laplace`.
 
     Attributes:
         density: The approximated density.

@@ -123,7 +123,7 @@ def _no_variance(prior: AbstractDistribution) -> bool:
 
 
 class LogDensity(eqx.Module):
-    r"""The logarithm of a posterior's density, as a function of free variables; what `log_density` returns.
+    r"""The logarithm of a posterior's density, as a function of free variables; returned by `log_density`.
 
     Called with a position $z$, a PyTree like the model with None at leaves that are not sampled, it returns
 

@@ -32,7 +32,7 @@ _FIRST = 0.5
 
 
 class ProfileLikelihood(eqx.Module):
-    r"""Profiles of the likelihood and the intervals that they give; what `profile_likelihood` returns.
+    r"""Profiles of the likelihood and the intervals that they give; returned by `profile_likelihood`.
 
     Attributes:
         names: The parameters' names, in the order of the first axis.

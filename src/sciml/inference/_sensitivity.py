@@ -96,7 +96,7 @@ def _read(model: Any, leaves: list, bounds: Any) -> tuple[list[int], list[Any], 
 
 
 class MorrisEffects(eqx.Module):
-    r"""Elementary effects of parameters on a result; what `morris_effects` returns.
+    r"""Elementary effects of parameters on a result; returned by `morris_effects`.
 
     All are in the result's units, for a parameter that goes from one end of its range to the other.
 
@@ -233,7 +233,7 @@ def _walks(n: int, d: int, levels: int, draw: np.random.Generator) -> tuple[np.n
 
 
 class SobolIndices(eqx.Module):
-    r"""Shares of a result's variance; what `sobol_indices` returns.
+    r"""Shares of a result's variance; returned by `sobol_indices`.
 
     Attributes:
         names: The parameters' names, in the order of the last axis.

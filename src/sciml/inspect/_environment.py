@@ -284,7 +284,7 @@ class Environment(NamedTuple):
     Attributes:
         versions: Of Python, JAX and the packages that sciml is built on.
         devices: How many devices there are of each kind, such as `{"cpu": 8}`.
-        settings: Of JAX, what changes numbers or speed, such as `jax_enable_x64`.
+        settings: The settings of JAX that change numbers or speed, such as `jax_enable_x64`.
         variables: The variables `XLA_FLAGS`, `JAX_*` and similar ones in the process's environment.
         cache: Folder of the compilation cache; None if programs are compiled again in each process.
         known: The known faults of these versions.

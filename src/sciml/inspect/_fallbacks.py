@@ -23,7 +23,7 @@ class Fallbacks(dict[str, str]):
 def fallbacks(
     fn: Callable[..., Any] | AbstractStochastic | Reactions | Delayed, *args: PyTree, n: int = 2
 ) -> Fallbacks:
-    """Says which parts of a model run as a plain `jax.vmap` over members and not over lanes, why, and what to do.
+    """Lists the parts of a model that run as a plain `jax.vmap` over members, not over lanes, with remedies.
 
     Args:
         fn: A function of one member's arrays, such as a vector field; or a model with noise, whose drift and diffusion

@@ -102,8 +102,8 @@ class Retraces:
     Attributes:
         calls: How often it was called.
         traces: How often a call traced it.
-        changes: For each trace after the first, what differed from the trace before: one line per leaf or static field,
-            by the names of the function's parameters.
+        changes: For each trace after the first, the differences from the trace before: one line per leaf or static
+            field, by the names of the function's parameters.
     """
 
     calls: int

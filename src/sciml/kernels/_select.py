@@ -32,12 +32,12 @@ def select(
     | `"auto"` | the kernel for this machine's platform, if it is correct and faster than XLA; else XLA |
     | `"xla"` | XLA; for an update without a rule for reverse mode |
     | `"pallas"` | the kernel for this machine's platform |
-    | `"mosaic_gpu"`, `"mosaic_tpu"` | this kernel, on any machine; to see what it supports |
+    | `"mosaic_gpu"`, `"mosaic_tpu"` | this kernel, on any machine; to see its limits |
     | an `AbstractStencilKernel` | your own kernel, for an update |
 
     The first time that `"auto"` could take a kernel it tries it, see `sciml.kernels.qualify`. If it refuses one on a
-    machine that the kernel is for, the logger `sciml.kernels` gives the reason in one line: a warning that names what
-    the kernel does not support, or at the level `INFO` the result of the trial.
+    machine that the kernel is for, the logger `sciml.kernels` gives the reason in one line: a warning that names the
+    unsupported feature, or at the level `INFO` the result of the trial.
 
     Args:
         what: A `StencilUpdate`, or a model or function of one member, such as `f(t, y, args)`.

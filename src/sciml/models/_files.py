@@ -31,7 +31,7 @@ def save(path: str | os.PathLike, model: PyTree, hyperparameters: Mapping[str, A
             strings, lists and so on.
 
     Raises:
-        TypeError: If the hyperparameters are not what JSON holds.
+        TypeError: If JSON cannot represent the hyperparameters.
 
     Example:
         ```python

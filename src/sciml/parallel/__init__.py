@@ -11,7 +11,7 @@
 - `Retry`: what to do with members that failed.
 - `Domain`: a field split over devices: ghost layers from neighbours, sums, Fourier transforms.
 - `initialize`: joins this process to the others of a job.
-- `SweepResult`: what `sweep` returns.
+- `SweepResult`: the result of `sweep`.
 
 A member is one setting of the parameters. Members never talk to each other, so `ensemble` and `sweep`
 do not communicate between devices while members run, and one that fails leaves the others as they are.

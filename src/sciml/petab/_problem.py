@@ -330,7 +330,7 @@ class _Compiled:
 
 
 class PEtabProblem:
-    r"""A problem of parameter estimation that somebody wrote in PEtab; what `read_petab` returns.
+    r"""A parameter estimation problem in PEtab; returned by `read_petab`.
 
     Its functions are of the vector $x$ of the estimated parameters, each on its own scale (`scales`), in the order of
     `names`. They can be compiled, differentiated and batched; all conditions, and the members of a `jax.vmap`, run
@@ -397,7 +397,7 @@ class PEtabProblem:
 
     @property
     def observables(self) -> tuple[str, ...]:
-        """The name of what each measurement is of."""
+        """The name of the observable of each measurement."""
         return tuple(m.observable for m in self._compiled.tables.measurements)
 
     @property
@@ -452,7 +452,7 @@ class PEtabProblem:
         return log_prior(self._rows(), x)
 
     def log_posterior(self, x: Float[Array, " p"]) -> Float[Array, ""]:
-        """Returns likelihood times prior, as a logarithm: what `fit` makes largest."""
+        """Returns the logarithm of likelihood times prior, which `fit` maximises."""
         return self.log_likelihood(x) + self.log_prior(x)
 
     def log_density(self) -> LogDensity:

@@ -257,7 +257,7 @@ class MichaelisMenten(AbstractDrug):
 
     $$\dot c = \ldots - \frac{V_{\max}\, C}{K_m + C}, \qquad C = c / V_1$$
 
-    For saturable elimination only, the drug has `cl=0`. The state is that of the drug.
+    For saturable elimination only, the drug has `cl=0`. The state is the state of the drug.
 
     Attributes:
         drug: The drug with linear elimination.

@@ -23,7 +23,7 @@ _OBSERVATION, _DOSE, _OTHER, _RESET, _RESET_AND_DOSE = range(5)
 
 
 class Population(eqx.Module):
-    """Subjects with doses, measurements and covariates; what `read_nonmem` returns.
+    """Subjects with doses, measurements and covariates; returned by `read_nonmem`.
 
     Every array has a leading axis of subjects, so that it is the `subjects` of `inference.hierarchical`, and
     `jax.vmap` maps over it. Shorter tables are filled: with the last time and a missing value.

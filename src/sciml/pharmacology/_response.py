@@ -63,7 +63,7 @@ class EffectCompartment(AbstractDrug):
 
     $$\dot C_e = k_{e0} (C - C_e)$$
 
-    The state is that of the drug, and then $C_e$; its effect is for example `Emax(...)(states[..., -1])`.
+    The state is the state of the drug, and then $C_e$; its effect is for example `Emax(...)(states[..., -1])`.
 
     Attributes:
         drug: The drug.
@@ -125,7 +125,7 @@ class IndirectResponse(AbstractDrug):
     | 3 | stimulates production | $1 + E$ | 1 |
     | 4 | stimulates loss | 1 | $1 + E$ |
 
-    $E$ is the `effect` of the concentration $C$ in the central compartment. The state is that of the drug, and then
+    $E$ is the `effect` of the concentration $C$ in the central compartment. The state consists of the drug's state and
     $R$.
 
     Attributes:

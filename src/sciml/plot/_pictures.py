@@ -23,7 +23,7 @@ def field(
     vmin: Any = None,
     vmax: Any = None,
 ) -> np.ndarray:
-    """Draw a field that has no time: what an elliptic solver returns, a coefficient, an initial state.
+    """Draw a field without time: the solution of an elliptic problem, a coefficient, an initial state.
 
     In one dimension its components are lines, in two each is an image, and in three each is a row of planes.
 

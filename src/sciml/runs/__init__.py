@@ -1,6 +1,6 @@
 """Long runs: host loops around compiled segments. Their results go to `sciml.stores`.
 
-- `Run`: what `sciml.simulate` returns, a long run in segments. `iterate` is the same for steps of your own.
+- `Run`: the result of `sciml.simulate`, a long run in segments. `iterate` is the same for custom steps.
 - `read_run`: reads a stored run.
 - `SteadyState`, `WallTime`: when a run ends early.
 """

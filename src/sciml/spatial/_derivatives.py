@@ -237,8 +237,8 @@ class Divergence(eqx.Module):
     r"""The divergence $\nabla \cdot v$ of vectors at the places of the unknowns, by central differences.
 
     A field of shape `(..., ndim, *grid)` becomes one of shape `(..., *grid)`. Fluxes through the faces of cells
-    belong to `StaggeredDivergence`. On an `OrthogonalGrid`, and around bodies, it is what flows through the faces over
-    the volume, of order 2, with the components along the axes of the grid; all components have the same body.
+    belong to `StaggeredDivergence`. On an `OrthogonalGrid`, and around bodies, it is the flow through the faces divided
+    by the volume, of order 2, with the components along the axes of the grid; all components have the same body.
 
     Args:
         grid: The grid.

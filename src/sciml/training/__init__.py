@@ -1,6 +1,6 @@
 """Parameter estimation, and training of models.
 
-- `Fit`: what `sciml.fit` returns: the fitted model, its uncertainty, and samples from it.
+- `Fit`: the result of `sciml.fit`: the fitted model, its uncertainty, and samples from it.
 - `train`: chosen leaves of a model by any loss, over batches, with an optax optimiser.
 - `CSVLog`, `TensorBoardLog`: callbacks of `train`.
 - `multiple_shooting`: trajectories as windows, for `train`.

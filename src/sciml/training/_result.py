@@ -15,7 +15,7 @@ _ROWS = 30
 
 
 class Fit(eqx.Module):
-    r"""A fitted model with its uncertainty; what `sciml.fit` returns.
+    r"""A fitted model with its uncertainty; returned by `sciml.fit`.
 
     Attributes:
         model: The model with its fitted leaves at the best parameters found.

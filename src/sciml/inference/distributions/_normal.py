@@ -70,7 +70,7 @@ class Normal(AbstractDistribution):
 
 
 class LogNormal(AbstractDistribution):
-    r"""The distribution of what has a normal logarithm, $\log x \sim N(\mu, \sigma^2)$; its median is $e^\mu$.
+    r"""The distribution of a quantity with a normal logarithm, $\log x \sim N(\mu, \sigma^2)$; its median is $e^\mu$.
 
     Attributes:
         location: $\mu$, of the logarithm.

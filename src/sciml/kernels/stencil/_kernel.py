@@ -100,8 +100,8 @@ class AbstractStencilKernel(AbstractKernel):
             params: The parameters.
             shape: The shape of the fields.
             dtype: Their dtype.
-            steps: The stages for each pass; None for what should suit.
-            rows: The size of a tile, one of `sizes`; None for what should suit.
+            steps: The stages for each pass; None for a suitable number.
+            rows: The size of a tile, one of `sizes`; None for a suitable size.
 
         Raises:
             NotForKernelsError: If it does not support the update.

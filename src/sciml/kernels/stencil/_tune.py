@@ -71,7 +71,7 @@ def tune(
         impl: The kernel, see `select`; by default the setting of the block of `kernels.use`. `"auto"` stands for the
             kernel of this machine's platform.
         interpret: Whether the kernel runs in JAX's interpreter.
-        steps_per_pass: The steps for each pass to try; what does not fit is left out.
+        steps_per_pass: The steps for each pass to try; numbers that do not fit are left out.
         rows: The sizes of tiles to try; by default all that the kernel has.
         n_steps: The number of steps of a run that is timed.
         repeats: How often each is timed; the median counts.

@@ -265,7 +265,7 @@ class Darcy(AbstractSplit):
         return -mv(y) / jnp.broadcast_to(jnp.asarray(self.storage, y.dtype), y.shape)
 
     def rest(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
-        """Returns what source and walls change."""
+        """Returns the change by the source and the walls."""
         operator = self._operator(y.dtype)
         source = operator.per_volume(operator.source(t=t, args=args))
         q, storage = (jnp.broadcast_to(jnp.asarray(x, y.dtype), y.shape) for x in (self.q, self.storage))

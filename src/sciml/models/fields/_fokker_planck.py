@@ -261,7 +261,7 @@ class FokkerPlanck(AbstractSplit):
         return p._rate(p.boundary.homogeneous().pad(y, 1))
 
     def rest(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."]:
-        """Returns what values at the walls add."""
+        """Returns the contribution of values at the walls."""
         return self(t, jnp.zeros_like(y), args)
 
     def solve_shifted(self, shift: RealScalarLike, right: Float[Array, "..."], args: Args) -> Float[Array, "..."]:

@@ -154,7 +154,7 @@ class CompressibleNavierStokes(AbstractConservationLaw):
         return self.gas.conserved(w)
 
     def flux(self, w: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
-        """Returns what flows along an axis with the gas and by its pressure, of density, velocity and pressure."""
+        """Returns the inviscid flux along an axis, from density, velocity and pressure."""
         return self.gas.flux(w, axis)
 
     def speeds(self, w: Float[Array, "..."], axis: int) -> tuple[Array, Array]:
@@ -259,7 +259,7 @@ class CompressibleNavierStokes(AbstractConservationLaw):
         return 4 * fastest * largest * sum(h**-2 for h in p.volumes.grid.spacing)
 
     def crossing_rate(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, ""]:
-        r"""Returns how many cells the fastest wave crosses in a unit of time, and what diffuses in it.
+        r"""Returns the number of cells that the fastest wave crosses per unit of time, plus a term for diffusion.
 
         $\max \sum_k |\lambda_k| / h_k$ and half of `diffusion_rate`, so that steps of a Courant number up to 1
         (`solve(cfl=...)`) are stable for methods such as `sciml.solvers.SSPRK33`.

@@ -108,7 +108,7 @@ class Euler(AbstractConservationLaw):
         return jnp.stack([density, *momentum, self._energy(density, velocity, pressure)])
 
     def flux(self, w: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
-        """Returns what flows along an axis, of density, velocity and pressure."""
+        """Returns the flux along an axis, from density, velocity and pressure."""
         density, *velocity, pressure = w
         mass = density * velocity[axis]
         momentum = [mass * v + pressure if k == axis else mass * v for k, v in enumerate(velocity)]

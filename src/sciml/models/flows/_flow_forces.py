@@ -308,8 +308,8 @@ class Obstacle(AbstractFlowForce):
             velocity: The velocity of the body, one value for each axis, or 0.
 
         Source:
-            E. W. Hester, G. M. Vasil, K. J. Burns, J. Comput. Phys. 430:110043, 2021, for walls that are shifted by
-            what smearing displaces them.
+            E. W. Hester, G. M. Vasil, K. J. Burns, J. Comput. Phys. 430:110043, 2021, for walls that are shifted to
+            compensate for smearing.
 
         Example:
             ```python

@@ -298,7 +298,7 @@ class IncompressibleFlow(AbstractModel):
         return FlowState(p.velocity.unknown(velocity), {name: p.carry(name, t, y, args) for name in self.carried})
 
     def crossing_rate(self, t: RealScalarLike, y: FlowState, args: Args) -> Float[Array, ""]:
-        r"""Returns how many cells the flow crosses in a unit of time, and what diffuses and decays in it.
+        r"""Returns the number of cells that the flow crosses per unit of time, plus terms for diffusion and decay.
 
         $\max \sum_k |u_k| / h_k + 2 \nu \sum_k h_k^{-2} + \tfrac12 \max \chi / \eta$, so that steps of a Courant number
         up to 1 (`solve(cfl=...)`) are stable for methods such as `sciml.solvers.SSPRK33`.
@@ -515,7 +515,7 @@ class ImplicitFriction(AbstractSplit):
         return self.flow(t, y, args)
 
     def stiff(self, y: FlowState, args: Args) -> FlowState:
-        """Returns what viscosity and diffusion change, with zero at the sides."""
+        """Returns the change by viscosity and diffusion, with zero at the sides."""
         del args
         p = self.flow.in_dtype_of(y)
         velocity = projection(p.velocity)(viscous(p.velocity, p.viscosity, y.velocity))
@@ -544,7 +544,7 @@ class ImplicitFriction(AbstractSplit):
         return FlowState(p.velocity.unknown(velocity), carried)
 
     def crossing_rate(self, t: RealScalarLike, y: FlowState, args: Args) -> Float[Array, ""]:
-        """Returns how many cells the flow crosses in a unit of time, and half of what forces bring to rest in it."""
+        """Returns the number of cells that the flow crosses per unit of time, plus half of the decay rate of forces."""
         return self.flow.flow_rate(t, y, args) + self.flow.decay_rate(y) / 2
 
     def spectrum(self, t: RealScalarLike, y: FlowState, args: Args) -> Array:

@@ -128,7 +128,7 @@ class ShallowWater(AbstractConservationLaw):
         return jnp.stack([depth, *(depth * v for v in velocity)])
 
     def flux(self, w: Float[Array, "..."], axis: int) -> Float[Array, "..."]:
-        """Returns what flows along an axis."""
+        """Returns the flux along an axis."""
         depth, *velocity, _ = w
         passing = depth * velocity[axis]
         pressure = self.gravity / 2 * depth**2
@@ -238,7 +238,7 @@ class ShallowWater(AbstractConservationLaw):
         return jnp.stack([push if k == 1 + axis else jnp.zeros_like(push) for k in range(lower.shape[0] - 1)])
 
     def source(self, t: RealScalarLike, y: Float[Array, "..."], args: Args) -> Float[Array, "..."] | None:
-        """Returns what friction takes from the discharge."""
+        """Returns the loss of discharge by friction."""
         del t, args
         depth, *discharge = y
         velocity = [self._velocity(depth, q) for q in discharge]

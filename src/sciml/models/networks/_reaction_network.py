@@ -495,7 +495,7 @@ class ReactionNetwork(AbstractModel):
         return self.species.index(species)
 
     def conservation_laws(self) -> Float[np.ndarray, "laws species"]:
-        r"""Returns what no reaction changes: $w$ with $\sum_i \nu_{ji} w_i = 0$ for every $j$, in whole numbers.
+        r"""Returns the conservation laws of the reactions: $w$ with $\sum_i \nu_{ji} w_i = 0$ for all $j$, as integers.
 
         The rows are a basis of the left null space, so that `laws @ y` is constant in time.
         """

@@ -371,13 +371,13 @@ def _plan(static: StaticContent) -> _Plan:
 
 
 class SBMLModel(AbstractModel):
-    r"""A model that was written in SBML, the Systems Biology Markup Language; what `read_sbml` returns.
+    r"""A model in SBML, the Systems Biology Markup Language; returned by `read_sbml`.
 
     $$\dot y = f(t, y, p)$$
 
-    The state is an array of what reactions, rate rules and events change, in the order of `states`; a species is there
-    as the amount or the concentration that the model has it as. The constants $p$, with the sizes of compartments and
-    species that nothing changes, are leaves.
+    The state is an array of the quantities that reactions, rate rules and events change, in the order of `states`; a
+    species is there as the amount or the concentration that the model has it as. The constants $p$, with the sizes of
+    compartments and species that nothing changes, are leaves.
 
     Attributes:
         parameters: The constants by their identifiers, leaves that can be differentiated, batched and fitted. A value

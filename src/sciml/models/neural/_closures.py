@@ -27,8 +27,8 @@ class ConservativeClosure(AbstractModel):
     F_{i + 1/2} = \frac{\sigma}{\tau} h \, N_\theta(u_{i - r + 1}, \ldots, u_{i + r})$$
 
     The closure adds to a cell the amount that it removes from a neighbour, so that the integral over the grid changes
-    only as in the model itself, to rounding. One network serves all faces and axes: it makes up for what cells are too
-    large to show, such as waves that break within one. Through walls it lets nothing pass.
+    only as in the model itself, to rounding. One network serves all faces and axes: it represents processes smaller
+    than a cell, such as waves that break within one. Through walls it lets nothing pass.
 
     Attributes:
         model: $f$, such as `sciml.models.Burgers` on a coarse grid.

@@ -250,9 +250,9 @@ class NeuralCDE(AbstractModel):
     $$z(t_0) = I_\theta(X(t_0)), \qquad \mathrm{d}z = f_\theta(z) \, \mathrm{d}X, \qquad \text{read out: }
     \ell_\theta(z)$$
 
-    It is to a recurrent network what a neural ODE is to a residual one: measurements may be irregular and partly
-    missing, in any number. The path is the argument `args` of `sciml.solve`, a diffrax interpolation with time as its
-    first channel, such as `measured_path`: `channels` counts it.
+    It is the continuous form of a recurrent network, as a neural ODE is of a residual one: measurements may be
+    irregular and partly missing, in any number. The path is the argument `args` of `sciml.solve`, a diffrax
+    interpolation with time as its first channel, such as `measured_path`: `channels` counts it.
 
     Attributes:
         first: $I_\theta$.

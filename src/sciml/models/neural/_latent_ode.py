@@ -147,7 +147,7 @@ class LatentODE(AbstractModel):
         return Posterior(*jnp.split(p.head(memory), 2))
 
     def decode(self, z: Float[Array, " latent"]) -> Float[Array, " observed"]:
-        """Returns what would be observed of a latent state."""
+        """Returns the observation of a latent state."""
         return with_dtype(self.decoder, z.dtype)(z)
 
     def __call__(self, t: RealScalarLike, y: Float[Array, " latent"], args: Args) -> Float[Array, " latent"]:

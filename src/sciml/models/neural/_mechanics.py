@@ -299,7 +299,7 @@ def solve_positive(matrix: Float[Array, "n n"], right: Float[Array, " n"]) -> Fl
 
 
 class PortHamiltonian(AbstractModel):
-    r"""A port-Hamiltonian network: what flows in through ports is stored or lost, and nothing else.
+    r"""A port-Hamiltonian network: energy that enters through ports is stored or dissipated.
 
     $$\dot x = \bigl(J_\theta(x) - R_\theta(x)\bigr) \nabla H_\theta(x) + G_\theta(x) \, u(t), \qquad
     y = G_\theta(x)^T \nabla H_\theta(x)$$

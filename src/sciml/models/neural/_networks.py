@@ -87,7 +87,7 @@ class Network(eqx.Module):
 
 
 class ConvolutionalNetwork(eqx.Module):
-    r"""A convolutional network (CNN) over a periodic grid: what comes out of a point depends on the points around it.
+    r"""A convolutional network (CNN) over a periodic grid: the output at a point depends on the points around it.
 
     $$x_{l + 1}(i) = \sigma\Bigl(\sum_{|j| \le r} W_{l, j}\, x_l(i + j) + b_l\Bigr)$$
 

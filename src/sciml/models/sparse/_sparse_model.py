@@ -209,14 +209,14 @@ class SparseModel(AbstractModel):
         coefficients: Those that are not zero, shape `(count,)`.
         places: Term and output that each belongs to.
         inputs: The names of the numbers of the state.
-        outputs: The names of what comes out, such as "dx/dt".
+        outputs: The names of the outputs, such as "dx/dt".
 
     Args:
         library: The terms.
         coefficients: $c$, zeros included, shape `(terms, outputs)`.
         inputs: The names of the numbers of the state.
-        outputs: The names of what comes out; by default rates of the inputs.
-        like: A PyTree of arrays with the structure and shapes of what comes out; by default a vector.
+        outputs: The names of the outputs; by default rates of the inputs.
+        like: A PyTree of arrays with the structure and shapes of the outputs; by default a vector.
 
     Raises:
         ValueError: If coefficients or names are of another number than terms and outputs.

@@ -332,7 +332,7 @@ class Acoustic(AbstractPartitioned):
         return self._each_array(to_blocks, y)
 
     def from_blocks(self, y: Sound) -> Sound:
-        """Returns the whole state, or an array of them, from what `Domain.run` returns."""
+        """Returns the whole state, or an array of states, from the result of `Domain.run`."""
         return self._each_array(to_whole, y)
 
     def _each_array(self, change: Callable[..., Array], y: Sound) -> Sound:
@@ -361,7 +361,7 @@ class Acoustic(AbstractPartitioned):
         return Sound(self._rates_of_parts(y, self.second_drive(t, y, args)), velocity)
 
     def first_drive(self, t: RealScalarLike, y: Sound, args: Args) -> tuple[Array, ...]:
-        r"""Returns what drives the velocity: $-\tfrac{1}{\rho} \nabla p$."""
+        r"""Returns the drive of the velocity: $-\tfrac{1}{\rho} \nabla p$."""
         del t, args
         self._check(y)
         p, pressure = with_dtype(self, y.parts.dtype), self.pressure(y)
@@ -371,7 +371,7 @@ class Acoustic(AbstractPartitioned):
         )
 
     def second_drive(self, t: RealScalarLike, y: Sound, args: Args) -> Float[Array, "..."]:
-        r"""Returns what drives the pressure: for each direction $-\rho c^2 (\partial_i v_i - q / d)$."""
+        r"""Returns the drive of the pressure: for each direction $-\rho c^2 (\partial_i v_i - q / d)$."""
         self._check(y)
         p = with_dtype(self, y.parts.dtype)
         given = None if p.source is None else p._given(p.source, t, args).astype(y.parts.dtype) / p.grid.ndim

@@ -52,10 +52,10 @@ class Maxwell(AbstractStaggeredWave):
     into them. A layer forgets the waves that it absorbed, so gradients by `Checkpointed` are suitable.
 
     Good values: twenty cells for the shortest wave with `order=2`, ten with `order=4`; layers of 10 cells; `dt` of 1.8
-    over `spectral_radius`. With fixed steps `sciml.solve` takes `sciml.solvers.Leapfrog`: Yee's scheme, the electric
-    field and what belongs to it in turn with the magnetic one. Losses, layers and media are solved implicitly, at every
-    place separately, and do not limit the step. With `order=4` and more its error in time is the larger one: shorten
-    steps, or take `diffrax.Bosh3` with `dt` of 1.5 over `spectral_radius`.
+    over `spectral_radius`. With fixed steps `sciml.solve` takes `sciml.solvers.Leapfrog`: Yee's scheme, in which the
+    electric field, with its currents, alternates with the magnetic field. Losses, layers and media are solved
+    implicitly, at every place separately, and do not limit the step. With `order=4` and more its error in time is the
+    larger one: shorten steps, or take `diffrax.Bosh3` with `dt` of 1.5 over `spectral_radius`.
 
     Attributes:
         permittivity: $\varepsilon$, a number or an array over the grid; on edges the mean of the cells around.

@@ -77,7 +77,7 @@ class AbstractStaggeredWave(AbstractPartitioned):
         return each_array(to_blocks, y, self.places, self.absorber.layers)
 
     def from_blocks(self, y: WaveFields) -> WaveFields:
-        """Returns the whole state, or an array of them, from what `Domain.run` returns."""
+        """Returns the whole state, or an array of states, from the result of `Domain.run`."""
         return each_array(to_whole, y, self.places, self.absorber.layers)
 
     def at_centers(self, y: WaveFields, name: str) -> Float[Array, "..."]:

@@ -508,7 +508,7 @@ class Domain(eqx.Module):
     def local(self, values: Array, axis: int) -> Array:
         """Returns the part of a whole array that belongs to this device's block.
 
-        For what depends on the place: coordinates, coefficients. Outside of `run` it is all of it.
+        For values that depend on the place: coordinates, coefficients. Outside of `run` it is all of it.
 
         Args:
             values: An array of any number of dimensions, the same on all devices, whose axis `axis - d` (counted
@@ -537,7 +537,8 @@ class Domain(eqx.Module):
     def whole(self, u: Array) -> Array:
         """Returns a field of which every device holds all, from the blocks that they hold; not split outside of `run`.
 
-        For what needs all of it at once and is not worth splitting. It takes a message along each split dimension.
+        For computations that need the whole field and are not worth splitting. It takes a message along each split
+        dimension.
 
         Args:
             u: The field.

@@ -350,6 +350,6 @@ class Forward(AbstractAdjoint):
         check_count(self.limit, "limit", "Forward")
 
     def run(self, loop: AbstractLoop, y0: PyTree, operands: Operands, differentiate_times: bool) -> Result:
-        """Runs a loop, and with it the columns that are asked for."""
+        """Runs a loop together with the requested columns."""
         result = run_with_sensitivities(loop, y0, operands, differentiate_times, self.limit)
         return result if operands.saves is not None else with_rates_by_times(loop, operands, result)

@@ -68,7 +68,7 @@ class Occurrences(eqx.Module):
 
     @classmethod
     def of(cls, memory: EventMemory) -> "Occurrences":
-        """Returns what was recorded of one member."""
+        """Returns the record of one member."""
         record, count = memory.record, memory.detection.count
         assert isinstance(record, EventRecord)  # between steps
         there = jnp.arange(record.times.shape[0], dtype=count.dtype) < jax.lax.stop_gradient(count)

@@ -56,7 +56,7 @@ class AbstractPreconditioner(eqx.Module):
 
 
 class BlockJacobi(AbstractPreconditioner):
-    """The blocks on the diagonal: what happens at each point, without what passes between points.
+    """The blocks on the diagonal: the processes at each point, without exchange between points.
 
     For reactions that are far stiffer than the transport between their cells. The unknowns of a block are read from the
     state: elements at the same place of all leaves if these have one shape, or elements along the shortest axis of an

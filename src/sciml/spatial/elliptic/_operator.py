@@ -104,7 +104,7 @@ class EllipticOperator(lx.AbstractLinearOperator):
         return zero and all(isinstance(side, Periodic | Neumann) for pair in self.boundary.sides for side in pair)
 
     def faces(self) -> Faces:
-        """Returns what couples the unknowns, and the coefficient of $u$."""
+        """Returns the couplings of the unknowns, and the coefficient of $u$."""
         boundary, shape = self.boundary, self.boundary.shape
         if not alike(boundary):
             couplings, own = _exchange.exchange(boundary, self._at_faces, self.dtype)

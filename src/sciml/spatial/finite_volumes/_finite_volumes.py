@@ -190,7 +190,7 @@ def _around(
 
 
 class FiniteVolumes(eqx.Module):
-    r"""How a conservation law is discretised: cells exchange what flows through their faces, and nothing is lost.
+    r"""The discretisation of a conservation law: cells exchange fluxes through their faces, and nothing is lost.
 
     $$\dot u_i = - \sum_k \frac{F_{i + 1/2, k} - F_{i - 1/2, k}}{h_k}$$
 
@@ -388,7 +388,7 @@ class FiniteVolumes(eqx.Module):
         return _metric.times(into, self.grid.ndim, self._beside(axis), self.sides.along)
 
     def through(self, law: AbstractConservationLaw, around: Any, axis: int) -> tuple:
-        """Returns what flows through faces, the states at both sides, and what either side adds to the flux.
+        """Returns the fluxes through faces, the states at both sides, and the additional flux of either side.
 
         Args:
             law: The conservation law.

@@ -129,7 +129,7 @@ class Polar(AbstractCoordinates):
 
 
 class Axisymmetric(AbstractCoordinates):
-    r"""Radius and height of what does not depend on the angle: cylindrical coordinates $r$, $z$.
+    r"""Radius and height of fields that do not depend on the angle: cylindrical coordinates $r$, $z$.
 
     A cell is a whole ring, of the volume $\pi (r_+^2 - r_-^2) (z_+ - z_-)$. With one axis it is a ring of height one.
 
@@ -166,7 +166,7 @@ class Axisymmetric(AbstractCoordinates):
 
 
 class Spherical(AbstractCoordinates):
-    r"""The distance from a point, of what depends on nothing else. A cell is a shell, $\tfrac43 \pi (r_+^3 - r_-^3)$.
+    r"""The distance from a point, for fields that depend only on it. A cell is a shell, $\tfrac43 \pi (r_+^3 - r_-^3)$.
 
     Example:
         ```python

@@ -15,7 +15,7 @@ from ._coordinates import AbstractCoordinates, Cartesian
 class OrthogonalGrid(AbstractGrid):
     r"""A grid of cells between given faces along each axis, in Cartesian, polar, cylindrical or spherical coordinates.
 
-    A cell has a volume, and its faces have areas. Operators on it are differences of what flows through the faces,
+    A cell has a volume, and its faces have areas. Operators on it are differences of the flows through the faces,
     divided by the volume: nothing is lost, on the axis $r = 0$ either, where a face has no area. Unknowns are at the
     centres of cells, halfway between the faces.
 

@@ -70,7 +70,7 @@ def _shown(value: float | None) -> str:
 
 
 class TensorBoardLog:
-    """A callback that writes what TensorBoard shows: loss, validation loss and metrics, by step. Needs tensorboard.
+    """A callback that writes loss, validation loss and metrics for TensorBoard, by step. Needs tensorboard.
 
     Args:
         path: The folder where TensorBoard looks: `tensorboard --logdir FOLDER`.

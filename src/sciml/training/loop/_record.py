@@ -14,7 +14,7 @@ class TrainingRecord:
         epoch: The pass over the data of the last batch, from 0; 0 if it is unknown.
         seconds: The time since the call of `train`.
         loss: The mean of the losses since the last record.
-        metrics: The means of what else the loss returned.
+        metrics: The means of the other results of the loss.
         validation: The validation loss; None where there is nothing to validate on.
         is_best: Whether that is the lowest so far.
         make_model: Returns the model; see `model`.

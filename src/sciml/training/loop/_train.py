@@ -36,7 +36,7 @@ from ._validation import Best, Validator
 
 
 class Trained(eqx.Module):
-    """A trained model; what `sciml.training.train` returns.
+    """A trained model; returned by `sciml.training.train`.
 
     Attributes:
         model: The model to use: the one with the lowest validation loss, or without validation, the one after the last

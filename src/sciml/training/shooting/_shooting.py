@@ -41,7 +41,7 @@ class ShootingLoss(eqx.Module):
     r"""The loss of multiple shooting, for `sciml.training.train`: `loss(shooting, windows, key)`.
 
     Attributes:
-        penalty: The weight of what does not meet between windows.
+        penalty: The weight of the gaps between windows.
         scale: The size of one unit of an observation.
         observe: `observe(y)`: the observed part of a state.
         conditions: The third argument of the model, a row for each experiment; or None.
@@ -101,7 +101,7 @@ class ShootingProblem(NamedTuple):
         Args:
             shooting: The result of the training.
             factor: How many windows become one.
-            penalty: The weight of what does not meet, if it is to be another one.
+            penalty: A new weight of the gaps, if it should change.
         """
         factor = check_count(factor, "factor", "longer")
         # the windows of each experiment, one after another

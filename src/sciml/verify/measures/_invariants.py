@@ -11,7 +11,7 @@ from ..._types import RealScalarLike, Y
 
 
 def reflection_level(heard: Float[Array, "..."], reference: Float[Array, "..."]) -> Float[Array, ""]:
-    r"""Returns how loud what absorbing layers throw back is, in decibels below the wave itself.
+    r"""Returns the level of the reflection from absorbing layers, in decibels relative to the wave.
 
     $$20 \log_{10} \frac{\max |u - u_\infty|}{\max |u_\infty|}$$
 

@@ -228,8 +228,8 @@ def two_compartment(
     $$\frac{c}{D} = \frac{(\alpha - k_{21}) e^{-\alpha t} + (k_{21} - \beta) e^{-\beta t}}{\alpha - \beta}$$
 
     after an injection of $D$, where $\alpha + \beta = k_{10} + k_{12} + k_{21}$, $\alpha \beta = k_{10} k_{21}$,
-    $k_{10} = C\!L / V_1$, $k_{12} = Q / V_1$ and $k_{21} = Q / V_2$; and so on. Since the equations are linear, what
-    several doses do adds up.
+    $k_{10} = C\!L / V_1$, $k_{12} = Q / V_1$ and $k_{21} = Q / V_2$; and so on. The equations are linear, so the
+    effects of several doses add up.
 
     Args:
         swallowed: The initial amount in the depot.

@@ -349,7 +349,7 @@ def kdv_soliton(
 ) -> Problem:
     r"""Returns a soliton of the Korteweg-de Vries equation, $u = \frac{c}{2} \operatorname{sech}^2(\frac{\sqrt c}{2} (x - ct))$.
 
-    It starts in the middle of a box of length 20, which is periodic: the solution adds what comes in at the ends.
+    It starts in the middle of a box of length 20, which is periodic: the solution includes the periodic images.
 
     Args:
         speed: The speed $c$; the height is half of it.
@@ -385,7 +385,7 @@ def kdv_two_solitons(*, points: int = 256, t1: RealScalarLike = 1.5, dtype: DTyp
       e^{\eta_1 + \eta_2}\big), \qquad \eta_i = k_i (x - k_i^2 t - x_i).$$
 
     Afterwards the faster one is ahead by $\frac{2}{k_1} \log \frac{k_1 + k_2}{k_1 - k_2}$ of its position without the
-    interaction. The box is 40 long, and what reaches its ends is below 1e-9.
+    interaction. The box is 40 long, and the solution at its ends is below 1e-9.
 
     Args:
         points: The number of points.

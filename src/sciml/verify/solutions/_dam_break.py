@@ -20,7 +20,7 @@ class _Water(NamedTuple):
 def riemann_shallow_water(
     left: Float[Array, "2"], right: Float[Array, "2"], speed: Float[Array, "..."], gravity: float | Array = 9.81
 ) -> Float[Array, "2 ..."]:
-    r"""Returns what becomes of a jump of depth and velocity over a level bed, exactly.
+    r"""Returns the exact solution of the Riemann problem: a jump of depth and velocity over a level bed.
 
     Two waves leave it, each a bore or a rarefaction; only one if a side is dry. Everything depends only on
     $\xi = x / t$, with $x$ measured from the jump. Without water, depth and velocity are zero.

@@ -62,7 +62,7 @@ def heat_kernel(
     diffusivity: RealScalarLike | Sequence[RealScalarLike] | Float[Array, " ndim"] = 1.0,
     velocity: RealScalarLike | Sequence[RealScalarLike] | Float[Array, " ndim"] = 0.0,
 ) -> Float[Array, "..."]:
-    r"""Returns what has become of one unit at the origin: the Green's function of $u_t + v \cdot \nabla u = D \nabla^2 u$.
+    r"""Returns the solution for a unit at the origin: the Green's function of $u_t + v \cdot \nabla u = D \nabla^2 u$.
 
     $$u = \prod_i \frac{1}{\sqrt{4 \pi D_i t}} \exp\left(-\frac{(x_i - v_i t)^2}{4 D_i t}\right)$$
 

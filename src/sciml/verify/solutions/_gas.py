@@ -23,7 +23,7 @@ class _Side(NamedTuple):
 def riemann_euler(
     left: Float[Array, "3"], right: Float[Array, "3"], speed: Float[Array, "..."], gamma: float | Array = 1.4
 ) -> Float[Array, "3 ..."]:
-    r"""Returns what becomes of a jump between two states of an ideal gas, exactly.
+    r"""Returns the exact solution of the Riemann problem: a jump between two states of an ideal gas.
 
     Two waves, each a shock or a rarefaction, leave the jump, with a contact between them. Everything depends only on
     $\xi = x / t$, with $x$ measured from the jump. If the states separate so fast that a vacuum opens, density and

@@ -271,7 +271,7 @@ def cavity_mode(
     permittivity: RealScalarLike = 1.0,
     permeability: RealScalarLike = 1.0,
 ) -> Float[Array, "..."]:
-    r"""Returns a component of what swings in a box of perfect conductors, in one to three dimensions.
+    r"""Returns a component of a standing wave in a box of perfect conductors, in one to three dimensions.
 
     With $k_i = \pi m_i / L_i$ for the axes there are, and 0 for the others,
 

@@ -337,9 +337,9 @@ class Gauss(AbstractContinuousAdjoint):
 
     taken by Gauss-Legendre quadrature over each step backwards, with $y$ and $\lambda$ from the dense output of the two
     solves. An implicit method factorises matrices of the size of the state only: for $n$ components and $p$ parameters,
-    a step costs $O(n^3 + p)$, compared with $O((n + p)^3)$ for `Backsolve` and `Interpolating`. This is also what other
-    libraries call a quadrature adjoint; there the backward pass is stored and integrated afterwards, here its nodes are
-    summed as they come.
+    a step costs $O(n^3 + p)$, compared with $O((n + p)^3)$ for `Backsolve` and `Interpolating`. Other libraries also
+    call this a quadrature adjoint; they store the backward pass and integrate it afterwards, whereas here the nodes are
+    summed during the pass.
 
     Every saved time that the loss depends on makes $\lambda$ jump, and in a stiff system each jump is followed
     by a transient of small steps: with many saved times `Checkpointed` costs less.

@@ -215,10 +215,9 @@ class Reversible(AbstractAdjoint):
     are added when the backward pass reaches them.
 
     With fixed steps, `t0` and `t1` known when traced, nothing is recorded. Any other loop, such as one with error
-    control, records three numbers for each of `max_steps` steps: when it started, what rounding took from that,
-    and its length. A smaller `max_steps` takes less memory. With `batching="refill"` the solve runs in lockstep, as
-    gradients always do. Implicit methods are refused when traced. Forward mode needs `Forward` or
-    `Direct`.
+    control, records three numbers for each of `max_steps` steps: its start, the rounding error of the start, and its
+    length. A smaller `max_steps` takes less memory. With `batching="refill"` the solve runs in lockstep, as gradients
+    always do. Implicit methods are refused when traced. Forward mode needs `Forward` or `Direct`.
 
     **The forward pass also differs from the base method.** Error control only measures the base method's error, not the
     difference between the copies, which may exceed the tolerances many times if they are loose or solutions are damped.
