@@ -272,16 +272,16 @@ def fokker_planck():
 
 
 def fitzhugh_nagumo():
-    """A front with an open end bends around it."""
-    grid = Grid((100, 100), 0.0, 150.0)
-    reaction = FitzHughNagumo(current=0.0)
+    """A front with an open end curls into a spiral wave."""
+    grid = Grid((160, 160), 0.0, 240.0)
+    reaction = FitzHughNagumo(current=0.0, epsilon=0.03)
     model = ReactionDiffusion(reaction, grid, Neumann(0.0), (1.0, 0.0))
     v, w = sciml.steady_state(reaction, jnp.array([-1.2, -0.6])).ys[-1]
     x, y = grid.centers
-    voltage = jnp.where(x < 60.0, 1.8, v) + jnp.zeros(grid.shape)  # a front that goes right
-    recovery = jnp.where(y < 75.0, w + 1.2, w) + jnp.zeros(grid.shape)  # and cannot in the lower half, at first
+    voltage = jnp.where(x < 108.0, 1.8, v) + jnp.zeros(grid.shape)  # a front that goes right
+    recovery = jnp.where(y < 120.0, w + 1.2, w) + jnp.zeros(grid.shape)  # and cannot in the lower half, at first
     sol = sciml.solve(
-        model, jnp.stack([voltage, recovery]), t0=0.0, t1=200.0, dt=0.25, saveat=[20.0, 80.0, 200.0],
+        model, jnp.stack([voltage, recovery]), t0=0.0, t1=400.0, dt=0.25, saveat=[80.0, 160.0, 400.0],
         solver=sciml.solvers.RKC2(),
     )  # fmt: skip
     return images(list(sol.ys[:, 0]), grid, [f"t = {float(t):g}" for t in sol.ts], "v")
