@@ -19,7 +19,7 @@ class Held(eqx.Module):
 
     As controllers, logbooks and digital instruments give it. Before the first sample it has the first value, after the
     last the last. It jumps at its samples, which a step must not pass over: `events=u.jumps()` makes steps end there.
-    With that it can be differentiated by its values and by the times of its samples. For an input with linear or cubic
+    With that it can be differentiated with respect to its values and sample times. For an input with linear or cubic
     interpolation between samples use `diffrax.LinearInterpolation` or `diffrax.CubicInterpolation`; a
     `sciml.Schedule(ts)` also makes steps end at its kinks.
 

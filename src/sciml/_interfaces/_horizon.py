@@ -36,6 +36,6 @@ class Horizon(eqx.Module):
 
     @property
     def doubling_time(self) -> Float[Array, "*members"]:
-        """How long it takes until a change is twice as large; infinite where it does not grow."""
+        """How long it takes until a change is twice as large; infinite if it does not grow."""
         grows = self.rate > 0
         return jnp.where(grows, jnp.log(2.0).astype(self.rate.dtype) / jnp.where(grows, self.rate, 1), jnp.inf)

@@ -186,7 +186,7 @@ class AbstractSplit(AbstractModel):
         return unravel(jnp.linalg.solve(jax.vmap(shifted, out_axes=-1)(eye), flat))
 
     def modal(self, y: Y) -> AbstractSemilinear | None:
-        """Returns the same model in modes in which $A$ is diagonal, for exponential methods; None where it has none.
+        """Returns the same model in modes in which $A$ is diagonal, for exponential methods; None if it has none.
 
         Args:
             y: A state, for its structure.

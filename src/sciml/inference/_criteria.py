@@ -12,7 +12,7 @@ class InformationCriteria(NamedTuple):
 
     Attributes:
         aic: Akaike's.
-        aicc: Akaike's, corrected for few observations; infinite where there are too few.
+        aicc: Akaike's, corrected for few observations; infinite if there are too few.
         bic: Schwarz's, or Bayes'.
     """
 

@@ -105,14 +105,14 @@ class Draws(eqx.Module):
         return _pairs(self.density.predict, self.positions, keys)
 
     def log_likelihood(self) -> PyTree:
-        """Returns the logarithm of each datum's probability for each draw, as leave-one-out validation takes it."""
+        """Returns the logarithm of each datum's probability for each draw, as leave-one-out validation needs it."""
         return self._each(lambda z: self.density.pointwise(self.density.constrain(z)), self.positions)
 
     def _each(self, function: Any, positions: PyTree) -> PyTree:
         return eqx.filter_jit(eqx.filter_vmap(eqx.filter_vmap(function)))(positions)
 
     def to_xarray(self, *, log_likelihood: bool = False) -> Any:
-        """Returns an `xarray.DataTree` as ArviZ takes it, with groups `posterior`, `sample_stats`, `observed_data`.
+        """Returns an `xarray.DataTree` as ArviZ expects it, with groups `posterior`, `sample_stats`, `observed_data`.
 
         Variables are named by their paths in the model, such as `sir.beta`, in their own units, and have the dimensions
         `chain` and `draw` before their own.

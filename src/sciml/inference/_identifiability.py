@@ -38,7 +38,7 @@ class Identifiability(eqx.Module):
         names: The parameters' names, in the order of the matrix.
         undetermined: Directions that the data do not determine, in words.
         sloppy: Directions with errors above 100%, in words; an undetermined one is not among them.
-        alternatives: Other values of the parameters that fit as well, in words; None where they were not looked for.
+        alternatives: Other values of the parameters that fit as well, in words; None if they were not looked for.
         alternative_models: The models with these values.
     """
 

@@ -74,7 +74,7 @@ class LaplaceApproximation(eqx.Module):
         standard_errors: Standard deviations in the parameters' own units, to first order, in the structure of the model
             with None at leaves that are not sampled.
         log_evidence: The logarithm of $\int p(d \mid x) p(x) dx$ that it gives, $\log p + \frac{p}{2} \log 2 \pi +
-            \frac12 \log \det \Sigma$; infinite where a direction is not determined.
+            \frac12 \log \det \Sigma$; infinite if a direction is not determined.
         names: The parameters' names, in the order of the covariance.
         undetermined: Directions that data and priors do not determine, in words.
 

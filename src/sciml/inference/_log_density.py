@@ -361,10 +361,10 @@ class LogDensity(eqx.Module):
         Args:
             start: A model to start from; the one that was given by default.
             starts: How many starts; all but the first are drawn from the prior, and run as lanes.
-            key: A random key, where `starts` is more than 1.
+            key: A random key, if `starts` is more than 1.
             max_steps: The most steps of a start.
             rtol: Tolerance, by default 1e-8 in float64 and 1e-4 in float32.
-            throw: Whether to raise where no maximum is found.
+            throw: Whether to raise an error if no maximum is found.
 
         Returns:
             A `Maximum`.

@@ -49,7 +49,7 @@ class AdjointRow(NamedTuple):
 
     Attributes:
         adjoint: To be passed to `solve`.
-        bytes: The temporary memory of the gradient, on one device; None where the adjoint cannot run this solve.
+        bytes: The temporary memory of the gradient, on one device; None if the adjoint cannot run this solve.
         solves: About how often every step is run forwards, the solve itself included; the gradient's own sweep,
             which costs about twice a solve, comes on top. `Forward` has a tangent for each number
             instead of a sweep. None if it is not known.
@@ -290,7 +290,7 @@ def adjoint_memory(
     budget: int | None = None,
     adjoints: Sequence[type[AbstractAdjoint] | AbstractAdjoint] | type[AbstractAdjoint] | AbstractAdjoint = KINDS,
 ) -> AdjointMemory:
-    """The memory that the gradient of a `solve` takes under each adjoint, without running it.
+    """The memory that the gradient of a `solve` needs with each adjoint, without running it.
 
     The gradient is the gradient of a number with respect to the initial state and the floating-point leaves of `model`
     and `args`. Gradients are compiled, one or two for each adjoint; the time that takes does not grow with the number

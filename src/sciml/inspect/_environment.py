@@ -321,9 +321,9 @@ class Environment(NamedTuple):
 def environment() -> Environment:
     """The environment of this process, and whether it is known or found to compute anything wrong.
 
-    Runs small programs, canaries, which some versions of XLA make wrong or slow, on the default device; that takes
-    about a second. Append the printed report to questions about a number or a time. A fault shown by a canary only
-    affects programs of that form, and sciml has none of them; a model of yours may.
+    Runs small programs, canaries, which some versions of XLA compute incorrectly or slowly, on the default device. This
+    takes about a second. Append the printed report to questions about a number or a time. A fault shown by a canary
+    only affects programs of that form, and sciml has none of them; a model of yours may.
 
     Returns:
         An `Environment`: print it, or read `healthy`, `known` and `canaries`.

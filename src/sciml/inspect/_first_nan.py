@@ -67,7 +67,7 @@ class NonFinite(NamedTuple):
 
 
 def first_nan(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> NonFinite | None:
-    """Finds the first number of `fn(*args, **kwargs)` that is not finite, and where it comes from.
+    """Finds the first number of `fn(*args, **kwargs)` that is not finite, and its origin.
 
     Values of the result that are not finite are traced back, through all loops, `jax.vmap`, `jax.jit`, `jax.shard_map`
     and derivative rules, to the operation that made them from finite numbers. If the function returns one finite real

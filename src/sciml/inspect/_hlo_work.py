@@ -60,7 +60,7 @@ class Kernel(NamedTuple):
         shuffles: Elements that are put elsewhere one by one, as where arrays are joined or read by an index.
         operations: How many operations on arrays there are in it.
         bytes: The bytes read and written.
-        times: How often it runs in a call; None where a loop around it has an unknown number of iterations.
+        times: How often it runs in a call; None if a loop around it has an unknown number of iterations.
         loops: The loops around it, by name, the outermost first.
         inlined: Whether it is part of a function that the compiler made of a loop, where nothing is launched.
         source: JAX's name for it.

@@ -22,7 +22,7 @@ class Finding(NamedTuple):
         name: Its kind, in two or three words that stay the same.
         says: The finding, with its numbers.
         cure: The remedy.
-        where: The user's line that it comes from; empty where it is not known.
+        where: The user's line that it comes from; empty if it is not known.
     """
 
     name: str

@@ -21,7 +21,7 @@ class Placement(NamedTuple):
         name: Its place in the tree, empty for a single array.
         kind: Its dtype and shape.
         words: How it is split.
-        devices: The numbers of the devices that hold each part, along the axes that are split; None where there are no
+        devices: The numbers of the devices that hold each part, along the axes that are split; None if there are no
             devices to name, as within `jax.jit`.
     """
 

@@ -46,7 +46,7 @@ def select(
         coefficients: The coefficients of an update by name.
         impl: See the table; by default the setting of the enclosing block of `kernels.use`, else "auto".
         interpret: Whether the kernel runs in JAX's interpreter, on any machine and slowly, to check it.
-        steps_per_pass: How many steps a kernel of stencils takes for each pass over memory; without it, what `tune`
+        steps_per_pass: The number of steps of a stencil kernel per pass over memory; without it, what `tune`
             found for such an update, or else the kernel's choice.
 
     Raises:

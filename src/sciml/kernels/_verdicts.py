@@ -68,8 +68,8 @@ class Verdict(NamedTuple):
         what: The computation.
         taken: Whether `impl="auto"` takes it.
         reason: Why, in words.
-        error: The largest difference from XLA, in units of the largest number; NaN where it did not run.
-        speedup: XLA's time over the kernel's; NaN where it was not measured.
+        error: The largest difference from XLA, in units of the largest number; NaN if it did not run.
+        speedup: XLA's time over the kernel's; NaN if it was not measured.
     """
 
     kernel: str

@@ -402,7 +402,7 @@ class PEtabProblem:
 
     @property
     def times(self) -> Float[np.ndarray, " measurements"]:
-        """When each measurement was made; infinite where the model has come to rest."""
+        """When each measurement was made; infinite if the model has come to rest."""
         return self._compiled.times.copy()
 
     @property

@@ -26,7 +26,7 @@ class Boundaries(eqx.Module):
     `accuracy=2` and unknowns at centres these are the reflections $2 g - u_0$ and $u_0 + h s$, which keep second
     differences symmetric; an operator of higher order requires more.
 
-    Wherever operators take a boundary, they also take the `conditions` of this class, or any object with methods
+    Wherever operators accept a boundary, they also accept the `conditions` of this class, or any object with methods
     `pad` and `extend` of these signatures, such as one that fetches ghost cells from other devices.
 
     Attributes:

@@ -67,7 +67,7 @@ class Chebyshev(eqx.Module):
         return matrix - np.diag(matrix.sum(axis=1))  # rows that sum to nothing, so that constants have no slope
 
     def matrix(self, derivative: int = 1) -> Array:
-        """Returns a derivative as a matrix of shape `(n + 1, n + 1)`, to solve with or to take eigenvalues of."""
+        """Returns a derivative as a matrix of shape `(n + 1, n + 1)`, for linear solves and eigenvalues."""
         return jnp.asarray(np.linalg.matrix_power(self._matrix(), derivative), jnp.result_type(float))
 
     def derivative(self, u: Inexact[Array, "..."], axis: int = -1, derivative: int = 1) -> Array:

@@ -285,7 +285,7 @@ class Robin(AbstractWall):
 
 
 class Extrapolate(AbstractWall):
-    """Nothing is known at the wall: the field is continued from within, as where a flow leaves the box.
+    """Nothing is known at the wall: the field is extrapolated from within, for example if a flow leaves the box.
 
     Example:
         ```python

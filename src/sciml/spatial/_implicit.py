@@ -26,7 +26,7 @@ from .geometry._metric import here_of, times, volumes
 class FromZero(lx.AbstractLinearSolver[Any]):
     """An iteration on arrays that need not do anything: nothing to solve for, or the preconditioner solves it.
 
-    Krylov methods divide by the norm of a residual, and give NaN where it is zero. Cotangents are zero wherever a
+    Krylov methods divide by the norm of a residual, and give NaN if it is zero. Cotangents are zero wherever a
     solution is not used, and the derivatives of a solve run the same solver; and over a short step the preconditioner
     solves a system to rounding.
 
@@ -156,7 +156,7 @@ class ImplicitDiffusion(eqx.Module):
         return diffuse(self.laplacian, self.coefficient)(u)
 
     def solve(self, shift: RealScalarLike, right: Inexact[Array, "..."]) -> Inexact[Array, "..."]:
-        r"""Returns the solution of $(1 - \tau A) y = r$; NaN where it is not found.
+        r"""Returns the solution of $(1 - \tau A) y = r$; NaN if it is not found.
 
         Args:
             shift: $\tau$.

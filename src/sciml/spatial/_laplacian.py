@@ -135,7 +135,7 @@ class Laplacian(AbstractStencil):
 class Biharmonic(eqx.Module):
     r"""The biharmonic operator $\nabla^4 u$, the Laplacian of the Laplacian.
 
-    It takes two conditions at every wall, one of $u$ and one of $\nabla^2 u$. For a plate that is simply supported
+    It needs two conditions at every wall, one of $u$ and one of $\nabla^2 u$. For a plate that is simply supported
     both are `Dirichlet(0.0)`; for a conserved density both are `Neumann(0.0)`. A clamped plate, with $u$ and its
     slope given, has another form.
 

@@ -17,7 +17,7 @@ class Breakeven(NamedTuple):
     """When a surrogate pays; prints as lines.
 
     Attributes:
-        solves: After how many solves the surrogate has cost less than the solver; infinite where it never does.
+        solves: The number of solves after which the surrogate has cost less than the solver; infinite if it never does.
         error: The error of the surrogate, the mean over the problems.
         surrogate_seconds: The time of one solve with the surrogate.
         solver_seconds: The time of one solve with the solver that is as accurate as the surrogate.

@@ -467,8 +467,8 @@ def evolve(
             block of `kernels.use`. `"xla"` is the reference without a custom rule: slower in reverse mode, but it
             supports forward mode and derivatives of higher order.
         interpret: Whether the kernel runs in JAX's interpreter, on any machine and slowly, to check it.
-        steps_per_pass: How many steps a kernel takes for each pass over memory; without it, the kernel chooses. XLA
-            takes one at a time. If the boundary is a `sciml.parallel.Domain`, this number of steps, with all their
+        steps_per_pass: The number of steps of a kernel per pass over memory; without it, the kernel chooses. XLA
+            computes one at a time. If the boundary is a `sciml.parallel.Domain`, this number of steps, with all their
             stages, is taken for each exchange between devices; the default is one stage, or the kernel's choice.
 
     Returns:

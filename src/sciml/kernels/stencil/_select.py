@@ -33,7 +33,7 @@ class StencilSelection(NamedTuple):
     Attributes:
         backend: `"xla"`, or the name of a kernel, such as `"mosaic_gpu"` or `"mosaic_tpu"`.
         reason: Why, in words.
-        steps_per_pass: How many steps it takes for each pass over memory.
+        steps_per_pass: The number of steps per pass over memory.
         interpreted: Whether the kernel runs in JAX's interpreter instead of being compiled.
         plan: How the kernel cuts the fields; None for `"xla"`.
         kernel: The kernel; None for `"xla"`.

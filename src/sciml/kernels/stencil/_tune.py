@@ -28,7 +28,7 @@ class Timing(NamedTuple):
     Attributes:
         steps_per_pass: The steps for each pass over memory.
         rows: The size of a tile: its rows, or in one dimension on a GPU its cells.
-        seconds: The time of one step; infinite where it did not run.
+        seconds: The time of one step; infinite if it did not run.
         failure: Why it did not run.
     """
 

@@ -51,7 +51,7 @@ class Advection(AbstractModel):
 
     Args:
         grid: The grid.
-        boundary: The conditions at the sides; `Extrapolate` where the flow leaves.
+        boundary: The conditions at the sides; `Extrapolate` where the flow leaves the box.
         velocity: $v$.
         order: The order of accuracy in space, 1, 3, 5 or 7.
 

@@ -26,7 +26,7 @@ class Euler(AbstractConservationLaw):
 
     On an `OrthogonalGrid` in `Axisymmetric` coordinates the velocity is that along $r$ and $z$: a jet, or an explosion,
     that does not depend on the angle. The pressure on the sides of a ring is a source, $p / r$ along $r$, such that gas
-    at rest stays so to rounding; the axis $r = 0$ takes no condition. `Spherical` coordinates, and `Polar` coordinates
+    at rest stays so to rounding; the axis $r = 0$ needs no condition. `Spherical` coordinates, and `Polar` coordinates
     of one axis, are also supported.
 
     Good values: the defaults, the shock tube of Sod: $(\rho, v, p) = (1, 0, 1)$ on the left and $(0.125, 0, 0.1)$ on

@@ -63,7 +63,7 @@ class IncompressibleFlow(AbstractModel):
     error of the time step, and `project` removes it.
 
     Second order in space. `Central` transport conserves the energy if no viscosity, force or side changes it.
-    Diffusion limits explicit steps on fine grids: `ImplicitFriction` takes it implicitly. `solve(cfl=0.8,
+    Diffusion limits explicit steps on fine grids: `ImplicitFriction` treats it implicitly. `solve(cfl=0.8,
     solver=sciml.solvers.SSPRK33())` takes steps that follow the flow.
 
     Good values: a lid-driven cavity, `Grid((64, 64))`, `{"x": NoSlip(), "y-": NoSlip(), "y+": NoSlip((1.0, 0.0))}`,
@@ -183,7 +183,7 @@ class IncompressibleFlow(AbstractModel):
         return blocks
 
     def to_blocks(self, y: FlowState) -> FlowState:
-        """Returns a state as blocks side by side, as `Domain.run` takes it.
+        """Returns a state as adjacent blocks, as `Domain.run` expects it.
 
         If the velocity across both ends of a split axis is given, it has one more face, which is zero and not an
         unknown.
@@ -267,7 +267,7 @@ class IncompressibleFlow(AbstractModel):
         r"""Returns $\partial_x v - \partial_y u$ at the nodes of a plane, of shape `(nx + 1, ny + 1)`.
 
         Raises:
-            ValueError: If the grid has three axes; there take `StaggeredVelocity.vorticity`.
+            ValueError: If the grid has three axes; use `StaggeredVelocity.vorticity`.
         """
         if self.grid.ndim != 2:
             raise ValueError("`vorticity` is a scalar only in two dimensions; in three use `velocity.vorticity`.")
@@ -533,7 +533,7 @@ class ImplicitFriction(AbstractSplit):
         return FlowState(velocity, {name: p.carry(name, t, y, args) - diffused[name] for name in y.carried})
 
     def solve_shifted(self, shift: RealScalarLike, right: FlowState, args: Args) -> FlowState:
-        r"""Returns the solution of $(1 - \tau A) y = r$; NaN where it is not found."""
+        r"""Returns the solution of $(1 - \tau A) y = r$; NaN if it is not found."""
         del args
         p, shift = self.flow.in_dtype_of(right), jnp.asarray(shift, right.velocity[0].dtype)
         carried = {}

@@ -143,7 +143,7 @@ class TimeHarmonicWave(eqx.Module):
         max_steps: int = 500,
         throw: bool = True,
     ) -> Complex[Array, "..."]:
-        """Returns the pressure, NaN where it is not found.
+        """Returns the pressure, NaN if it is not found.
 
         Args:
             source: $q$, the volume that is emitted, per volume and time: a real or complex array over the grid.

@@ -197,8 +197,8 @@ class Multigrid(lx.AbstractLinearSolver[MultigridState]):
     mean zero: the least-squares solution.
 
     It is a `lineax` solver: `lineax.linear_solve(operator, vector, Multigrid())`, and
-    `lineax.CG(...)` with `options={"preconditioner": multigrid.preconditioner(operator)}`. `solve_elliptic` also takes
-    care of values at the walls. Gradients take one more solve with the same levels.
+    `lineax.CG(...)` with `options={"preconditioner": multigrid.preconditioner(operator)}`. `solve_elliptic` also
+    handles values at the walls. Gradients need one more solve with the same levels.
 
     Attributes:
         cycle: The order in which the levels are visited. `"V"` goes down to the coarsest level and up again. `"W"`

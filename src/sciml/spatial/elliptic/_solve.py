@@ -79,8 +79,8 @@ def solve_elliptic(
     Args:
         operator: The operator, with its coefficients and boundary.
         f: The right-hand side, with the grid's axes last.
-        solver: A `lineax` solver that takes the operator: `Multigrid`, `FastTransform`, or one of lineax. None for the
-            choice of `default_solver`.
+        solver: A `lineax` solver that accepts the operator: `Multigrid`, `FastTransform`, or one of lineax. None for
+            the choice of `default_solver`.
         t: The time, for values at the walls that are functions.
         args: Their second argument.
         throw: Whether to raise an error if no solution is found; under a transformation look for NaN.

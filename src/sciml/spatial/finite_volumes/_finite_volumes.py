@@ -199,7 +199,8 @@ class FiniteVolumes(eqx.Module):
 
     On an `OrthogonalGrid` what flows through a face counts by its area, and adds to a cell by its volume; then
     `Constant` and `Muscl` keep their order on faces from a smooth mapping, and other reconstructions are refused. In
-    coordinates that are not `Cartesian` it takes laws of one component: directions of vectors would turn.
+    coordinates that are not `Cartesian` it supports only laws of one component, because the directions of vectors
+    change.
 
     Attributes:
         grid: The grid.

@@ -150,7 +150,7 @@ class Roe(AbstractFlux):
 
     $$F = \tfrac12 (f_L + f_R) - \tfrac12 \sum_k |\lambda_k|\, \alpha_k r_k$$
 
-    It resolves every wave, and without a fix takes jumps for shocks that should spread. Near zero $|\lambda|$ is
+    It resolves every wave, and without a fix treats jumps that should spread as shocks. Near zero $|\lambda|$ is
     replaced by $(\lambda^2 + \delta^2) / 2 \delta$, where $\delta$ is `fix` times the largest speed. For one linear
     equation it is the upwind flux.
 

@@ -63,7 +63,8 @@ def _unless_none(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
 class Inflow(AbstractSide):
     """A given state beyond the side, of which the flow uses the incoming part.
 
-    It is even beyond: where a flow with viscosity still varies at the side, the error there is of first order.
+    The state is constant beyond the side, so if a viscous flow still varies at the side, the error there is of first
+    order.
 
     Attributes:
         state: The primitive variables, such as density, velocities and pressure: of shape `(components,)`, or
@@ -182,7 +183,7 @@ class MovingWall(AbstractSide):
 class NoSlipWall(AbstractSide):
     """A wall to which the flow sticks. It may move along itself, as a belt does, and have a temperature.
 
-    It takes viscosity to stick: for laws without, such as `sciml.models.Euler`, it is a `Reflecting` wall.
+    A fluid sticks only with viscosity: for laws without it, such as `sciml.models.Euler`, it is a `Reflecting` wall.
 
     Attributes:
         velocity: Its velocity, of shape `(ndim,)`, or `(ndim, *side)` along the side, or a function `(t, args)` that

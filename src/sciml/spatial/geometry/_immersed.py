@@ -22,7 +22,7 @@ class Immersed(eqx.Module):
     is negative within it, such as the distance from its surface. Its surface passes between two centres, of which one
     is in the body: of cells halfway, of a level set where $\varphi$ vanishes between both. Then values on the surface
     are met where it is, so that solutions with `Dirichlet` are of second order, and the level set is a leaf: a solution
-    can be differentiated by the shape of the body.
+    can be differentiated with respect to the shape of the body.
 
     A body of cells has the surface of its cells, in stairs, and so has any body under `Neumann` and `Robin`: solutions
     are of first order then, and a slope that is not zero is one through these stairs. The flux through the surface with

@@ -125,7 +125,7 @@ class StaggeredGradient(eqx.Module):
 class StaggeredDivergence(eqx.Module):
     r"""The divergence at the centres of cells, from fluxes through their faces.
 
-    It takes a tuple as `StaggeredGradient` returns one. Its integral over the box is the flux through the walls, to
+    It accepts a tuple as `StaggeredGradient` returns one. Its integral over the box is the flux through the walls, to
     rounding.
 
     Attributes:

@@ -14,10 +14,10 @@ class TrainingHistory(eqx.Module):
 
     Attributes:
         loss: The loss where each step began, shape `(steps,)`.
-        gradient_norm: The norm of its gradient by the free variables, shape `(steps,)`.
+        gradient_norm: The norm of its gradient with respect to the free variables, shape `(steps,)`.
         metrics: The other values that the loss returned, by name, each of shape `(steps,)`.
         checked_steps: The number of steps after which the model was checked, shape `(checks,)`.
-        validation: The validation loss there, shape `(checks,)`; NaN where there is nothing to validate on.
+        validation: The validation loss there, shape `(checks,)`; NaN if there is nothing to validate on.
         skipped: The numbers of steps, from 0, that changed nothing because of NaN or infinity.
 
     Example:

@@ -15,7 +15,7 @@ class TrainingRecord:
         seconds: The time since the call of `train`.
         loss: The mean of the losses since the last record.
         metrics: The means of the other results of the loss.
-        validation: The validation loss; None where there is nothing to validate on.
+        validation: The validation loss; None if there is nothing to validate on.
         is_best: Whether that is the lowest so far.
         make_model: Returns the model; see `model`.
 

@@ -32,8 +32,8 @@ def riemann_shallow_water(
         gravity: $g$.
 
     Returns:
-        Depth and velocity at each $\xi$, of shape `(2, *speed.shape)`. It can be differentiated by the states, $\xi$
-        and $g$.
+        Depth and velocity at each $\xi$, of shape `(2, *speed.shape)`. It can be differentiated with respect to the
+        states, $\xi$ and $g$.
 
     Source:
         E. F. Toro, Shock-Capturing Methods for Free-Surface Shallow Flows, Wiley, 2001, chapters 5 and 6.

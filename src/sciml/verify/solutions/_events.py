@@ -21,7 +21,7 @@ def mackey_glass_onset(model: MackeyGlass) -> Float[Array, ""]:
         model: The equation; its delay does not matter.
 
     Returns:
-        The delay; infinite where no delay makes it oscillate, as where $b > -\gamma$.
+        The delay; infinite if no delay makes it oscillate, as where $b > -\gamma$.
 
     Source:
         N. D. Hayes, J. London Math. Soc. 25:226, 1950.
@@ -48,7 +48,7 @@ def firing_period(neuron: IntegrateAndFire) -> Float[Array, ""]:
         neuron: The neuron.
 
     Returns:
-        The period; infinite where the current is too weak to reach the threshold.
+        The period; infinite if the current is too weak to reach the threshold.
 
     Source:
         P. Dayan and L. F. Abbott, Theoretical Neuroscience, 2001, equation 5.11.

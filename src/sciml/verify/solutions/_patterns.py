@@ -162,7 +162,7 @@ def turing_onset(reaction: Callable, state: Float[Array, " 2"]) -> tuple[Float[A
         state: The steady state.
 
     Returns:
-        $d$, and $k \sqrt{D_u}$; NaN where there is no such instability.
+        $d$, and $k \sqrt{D_u}$; NaN if there is no such instability.
 
     Source:
         J. D. Murray, Mathematical Biology II, Springer, 2003, section 2.3.

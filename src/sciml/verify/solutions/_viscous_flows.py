@@ -180,7 +180,7 @@ class CylinderTable(NamedTuple):
 
     Attributes:
         drag: The mean drag over half of the density, the speed squared and the diameter, for a unit of length.
-        strouhal: The number of pairs of vortices in the time in which the fluid goes a diameter; None where the flow is
+        strouhal: The number of pairs of vortices in the time in which the fluid goes a diameter; None if the flow is
             steady.
     """
 

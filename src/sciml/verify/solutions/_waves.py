@@ -367,7 +367,7 @@ def leapfrog_frequency(eigenvalue: Float[Array, "..."], dt: RealScalarLike) -> F
         dt: The step.
 
     Returns:
-        $\omega$; NaN where the step is beyond the limit of stability, $dt \sqrt{-\lambda} = 2$.
+        $\omega$; NaN if the step is beyond the limit of stability, $dt \sqrt{-\lambda} = 2$.
 
     Source:
         R. Courant, K. Friedrichs, H. Lewy, Math. Ann. 100:32, 1928; J. Virieux, Geophysics 51:889, 1986.
