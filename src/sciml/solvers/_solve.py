@@ -113,10 +113,10 @@ def solve(
             returns `invalid_argument` if traced). For such a model, None selects a stable fixed step if the method
             does not estimate errors or if `stepsize_controller` is `diffrax.ConstantStepSize()`.
         dt0: The size of the first step under error control, with the sign of `t1 - t0`; by default it is estimated.
-        cfl: The Courant number, the number of cells that the fastest wave may cross in one step. It requires a model
-            with a method `crossing_rate(t, y, args)`. A step that leads to an inadmissible state, such as a negative
-            pressure, is repeated with half its length. If tolerances are given, they also limit the steps. The default
-            is 0.45 for a conservation law without `dt` and tolerances.
+        cfl: The Courant number, the number of cells that the fastest wave may cross in one step, summed over the axes
+            of the grid. It requires a model with a method `crossing_rate(t, y, args)`. A step that leads to an
+            inadmissible state, such as a negative pressure, is repeated with half its length. If tolerances are given,
+            they also limit the steps. The default is 0.45 for a conservation law without `dt` and tolerances.
         rtol: Relative tolerance: a scalar, an array of the state's shape, or a PyTree like `y0`, at least twice the
             machine epsilon. The default is 1e-6 in float64, 1e-4 in float32, and 1e-2 in float16 and with noise.
         atol: Absolute tolerance. The default is 1e-9 in float64, 1e-6 in float32, 1e-3 in float16, and 1e-4 with noise.
