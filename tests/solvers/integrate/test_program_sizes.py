@@ -9,7 +9,7 @@ import pytest
 
 import sciml
 from sciml._jax.programs import equations
-from sciml.spatial import Dirichlet, Grid, Neumann, Robin, pulse
+from sciml.spatial import Dirichlet, Grid, Neumann, Outflow, Robin, pulse
 
 RODAS, BDF = sciml.solvers.Rodas5P(), sciml.solvers.BDF()
 
@@ -58,6 +58,14 @@ def heat(order):
     return run
 
 
+def tube(k):
+    """A shock tube, whose vector field is a long program."""
+    grid = Grid(32)
+    gas = sciml.models.Euler(grid, Outflow(), gamma=0.7 * k)
+    w = jnp.stack([1.0 + pulse(grid), 0.0 * pulse(grid), 1.0 + pulse(grid)])
+    return jnp.sum(sciml.solve(gas, gas.conserved(w), t0=0.0, t1=0.1).ys ** 2)
+
+
 PROGRAMS = {
     "Lorenz": (solve(lorenz, 3), 1250, 3100),
     "ring of 12": (solve(ring, 12, saveat=SAVES), 1050, 2650),
@@ -67,6 +75,7 @@ PROGRAMS = {
     "chain of 100": (solve(chain, 100, solver=RODAS), 3000, 8900),
     "bouncing ball": (solve(falling, 2, events=BOUNCE), 2900, 8800),
     "heat, unequal walls": (heat(None), 2300, 6500),
+    "shock tube": (tube, 2850, 6800),
     "heat, unequal walls, ARK": (heat(3), 3600, 12000),
 }
 

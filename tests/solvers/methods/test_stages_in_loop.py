@@ -1,6 +1,9 @@
 """Stages of a field that takes long to compile are evaluated in a loop: as those that are written out."""
 
+from collections.abc import Callable
+
 import diffrax
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,8 +37,20 @@ def solved(solver, **steps):
     return last
 
 
-def start():
-    return jnp.sin(jnp.linspace(0.0, 6.0, CELLS)), jnp.asarray(1.5)
+class Waves(eqx.Module):
+    """The same with a wave speed, which makes it a model of two functions."""
+
+    field: Callable
+
+    def __call__(self, t, y, args):
+        return self.field(t, y, args)
+
+    def crossing_rate(self, t, y, args):
+        return jnp.asarray(10.0)
+
+
+def start(cells=CELLS):
+    return jnp.sin(jnp.linspace(0.0, 6.0, cells)), jnp.asarray(1.5)
 
 
 def evaluations(jaxpr):
@@ -66,6 +81,24 @@ def test_the_loop_is_the_method(name, choose):
     in_loop = run(solved(solver, **steps))
     choose({"fields.stages_in_loop_from": 10**9})
     check_same(in_loop, run(solved(solver, **steps)))
+
+
+def test_small_arrays_and_steps_that_follow_waves(choose):
+    """Without barriers between the stages, and with a model that is more than its vector field."""
+    given = start(40)
+
+    def run():
+        model = Waves(crowded())
+        one = lambda y0, rate: sciml.solve(model, y0, t0=0.0, t1=0.5, args=rate, solver=sciml.solvers.SSPRK33()).ys  # noqa: E731
+        gradient = jax.grad(lambda *a: jnp.sum(one(*a) ** 3), (0, 1))
+        size = evaluations(jax.make_jaxpr(gradient)(*given).jaxpr)
+        return jax.tree.leaves((one(*given), gradient(*given))), size
+
+    in_loop, size = run()
+    choose({"fields.stages_in_loop_from": 10**9})
+    written_out, size_written_out = run()
+    check_same(in_loop, written_out)
+    assert size < size_written_out
 
 
 @pytest.mark.parametrize("order", ["gradients of members", "members of gradients"])

@@ -147,9 +147,7 @@ def close_field(model: Callable, t: Array, y: Y, args: Args, stages: int = 1) ->
     check_like(y, out)
     apart = stages > 1 and program.reads_neighbours
     with_barriers = stage_barrier if apart else lambda tree, t: tree
-    # nothing is fused across the barriers of the CPU, so a loop loses nothing there
-    many = program.size >= choices().fields.stages_in_loop_from
-    long = apart and default_platform() == "cpu" and many and not program.has_kernels
+    long = program.takes_long(apart)
     # leaves that the model does not read are not operands: their zero cotangent would be carried through every loop
     kinds, used = program.last_inputs(len(parameters))
     count = sum(used)
@@ -190,6 +188,16 @@ class Program:
     def size(self) -> int:
         """How many operations it has and the programs within it have."""
         return sum(1 for _ in equations(self.jaxpr))
+
+    def takes_long(self, apart: bool) -> bool:
+        """Returns whether stages that evaluate it are best in a loop.
+
+        Args:
+            apart: Whether barriers separate the stages. Nothing is fused across them, so that a loop loses nothing; nor
+                does it lose much if most operations are on arrays.
+        """
+        many = self.size >= choices().fields.stages_in_loop_from and (apart or self.is_on_arrays)
+        return many and default_platform() == "cpu" and not self.has_kernels
 
     @property
     def is_on_arrays(self) -> bool:

@@ -5,7 +5,7 @@ A semilinear model is not one vector field but a linear part, the rest and trans
 changes are computed once before the loops: the tables.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -17,11 +17,22 @@ from ._field import AbstractField, Program, close, parameters_of
 
 
 class BoundSplitField:
-    """The functions of a model with their operands bound; called as the vector field of the loop's state."""
+    """The functions of a model with their operands bound; called as the vector field of the loop's state.
 
-    def __init__(self, functions: dict[str, Callable], tables: PyTree = None):
+    Attributes:
+        functions: The functions by their names.
+        tables: The tables; None if there are none.
+        operands: The operands of the functions.
+        long: Whether stages are best evaluated in a loop, since each evaluation takes long to compile.
+    """
+
+    def __init__(
+        self, functions: dict[str, Callable], tables: PyTree = None, operands: Sequence = (), long: bool = False
+    ):
         self.functions = functions
         self.tables = tables
+        self.operands = operands
+        self.long = long
 
     def __call__(self, t: RealScalarLike, y: Y) -> Y:
         """Returns the vector field."""
@@ -86,7 +97,13 @@ class SplitField(AbstractField):
         if whole and self.tables is not None:
             first, structure = self.tables
             tables = jax.tree.unflatten(structure, operands[first:])
-        return BoundSplitField({name: bound(*entry) for name, entry in self.programs.items()}, tables)
+        functions = {name: bound(*entry) for name, entry in self.programs.items()}
+        return BoundSplitField(functions, tables, operands, self._long)
+
+    @property
+    def _long(self) -> bool:
+        program, _, barriers = self.programs.get("field", (None, None, ""))
+        return program is not None and program.takes_long(bool(barriers))
 
 
 _WITH_BARRIERS = ("field", "wide field", "explicit", "acceleration")

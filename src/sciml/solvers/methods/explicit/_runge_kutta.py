@@ -8,14 +8,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
+from ...._choices import choices
 from ...._jax._barrier import opaque
 from ...._jax._loops import scan
 from ...._jax._marks import chosen
 from ...._types import RealScalarLike, Y
 from ...control._stability import Stability, of_polynomial
 from ...terms._field import BoundFunction
+from ...terms._split_field import BoundSplitField
 from .._capabilities import Limits, Traits
 from .._stepper import AbstractStepper, BoundField, Step
 
@@ -109,7 +111,8 @@ class RungeKutta(AbstractStepper):
 
     def step(self, field: BoundField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`."""
-        if isinstance(field, BoundFunction) and field.long and self.evaluations > 2 and _takes_loops(y):
+        in_loop = self.evaluations > 2 and _takes_loops(y)
+        if in_loop and isinstance(field, BoundFunction | BoundSplitField) and field.long:
             with chosen("fields.stages_in_loop_from"):
                 stages, y1 = self._stages_in_loop(field, t, h, y, memory)
         else:
@@ -125,7 +128,7 @@ class RungeKutta(AbstractStepper):
         return Step(y1, error, tuple(stages), stages[-1] if self.last_is_first else None)
 
     def _stages_in_loop(
-        self, field: BoundFunction, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree
+        self, field: BoundFunction | BoundSplitField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree
     ) -> tuple[list[Y], Y]:
         """Returns all stages, and the state at the last, by a loop whose body is compiled once.
 
@@ -139,17 +142,26 @@ class RungeKutta(AbstractStepper):
             rows = jnp.stack([jnp.zeros_like(x)] * count)
             return rows if k is None else rows.at[0].set(k)
 
-        evaluated = jax.checkpoint(lambda t, y: field(t, y), prevent_cse=False)
+        # XLA makes one function of a loop that it takes for a small one, unless the loop calls a library. For large
+        # fields that function is slow, and for derivatives it takes long to compile.
+        large = any(x.size >= choices().fields.barrier_from for x in jax.tree.leaves(y))
+
+        def evaluated(t: Array, y: Y, done: Array) -> Y:
+            leaves, structure = jax.tree.flatten(y)
+            return field(t, jax.tree.unflatten(structure, [_called_in_derivatives(leaves[0], done), *leaves[1:]]))
+
+        evaluated = jax.checkpoint(evaluated, prevent_cse=False)
 
         def stage(carry: Any, x: Any) -> tuple[Any, None]:
             rows, _ = carry
             number, node, *weights = x
-            # XLA makes one slow function of a loop that it takes for a small one, unless it calls a library
-            number = number + (opaque(jax.lax.stop_gradient(jax.tree.leaves(rows)[0])) < 0).astype(number.dtype)
+            done = jax.lax.stop_gradient(jax.tree.leaves(rows)[0])
+            if large:
+                number = number + (opaque(done) < 0).astype(number.dtype)
             at = jax.tree.map(
                 lambda y, k: y + jnp.asarray(h, y.dtype) * _dot([w.astype(y.dtype) for w in weights], k), y, rows
             )
-            found = evaluated(t + node.astype(jnp.result_type(t)) * h, at)
+            found = evaluated(t + node.astype(jnp.result_type(t)) * h, at, done)
             put = lambda k, new: jax.lax.dynamic_update_index_in_dim(k, new, number, 0)  # noqa: E731
             return (jax.tree.map(put, rows, found), at if self.last_is_first else None), None
 
@@ -175,6 +187,19 @@ class RungeKutta(AbstractStepper):
             return self.interpolation(t0=jnp.zeros_like(at), t1=jnp.ones_like(at), **info).evaluate(at)
 
         return jax.tree.map(of_leaf, y0, y1, *dense)
+
+
+@jax.custom_jvp
+def _called_in_derivatives(x: jax.Array, done: jax.Array) -> jax.Array:
+    """Returns an array as it is; a derivative calls a library, with another array."""
+    del done
+    return x
+
+
+@_called_in_derivatives.defjvp
+def _(primals: Any, tangents: Any) -> tuple[jax.Array, jax.Array]:
+    x, done = primals
+    return jnp.where(opaque(jax.lax.stop_gradient(done)) < 0, jnp.full_like(x, jnp.nan), x), tangents[0]
 
 
 def _takes_loops(y: Y) -> bool:
