@@ -136,11 +136,18 @@ def is_conserved(quantities: LinearQuantities | GivenQuantities, jacobian: Array
     return jnp.all(product <= 10 * rough)
 
 
-def left_inverse_of(matrix: Float[Array, "m n"]) -> tuple[Float[Array, "n m"], Bool[Array, ""]]:
-    """Returns a left inverse, without derivatives, and whether the columns are independent to within rounding."""
-    matrix = jax.lax.stop_gradient(matrix.T)
+def left_inverse_of(matrix: Float[Array, "m n"], x: Float[Array, " n"]) -> tuple[Float[Array, "n m"], Bool[Array, ""]]:
+    """Returns a left inverse, without derivatives, and whether the columns are independent to within rounding.
+
+    Args:
+        matrix: A Jacobian.
+        x: The state there. Columns are scaled by it: rounding is then relative to each component, however small.
+    """
+    matrix, x = jax.lax.stop_gradient((matrix.T, x))
     finite = jnp.all(jnp.isfinite(matrix))
-    space = _null_space(_finite(matrix))
+    size = jnp.abs(_finite(x))
+    size = _or_one(jnp.maximum(size, jnp.finfo(x.dtype).eps * jnp.max(size, initial=0.0)))
+    space = _null_space(_finite(matrix), size)
     inverse = space.columns[:, None] * _inverse_of_scaled(space) * space.rows[None]
     return inverse.T, finite & ~jnp.any(space.free)
 
@@ -184,8 +191,9 @@ class _NullSpace(NamedTuple):
     free: Array
 
 
-def _null_space(matrix: Float[Array, "n m"]) -> _NullSpace:
-    rows, columns = jnp.ones_like(matrix[:, 0]), jnp.ones_like(matrix[0])
+def _null_space(matrix: Float[Array, "n m"], rows: Float[Array, " n"]) -> _NullSpace:
+    """Returns the left null space; `rows` are the first factors of the rows."""
+    columns = jnp.ones_like(matrix[0])
     size = jnp.abs(matrix)
     for _ in range(_ROUNDS):
         scaled = rows[:, None] * size * columns[None]
@@ -215,7 +223,7 @@ def _found(rates: Callable, states: Float[Array, "k n"], good: Bool[Array, " k"]
     matrix = jnp.moveaxis(jacobians, 0, 1).reshape(states.shape[1], -1)
     constant = jax.lax.stop_gradient(matrix)
     usable = (jnp.sum(good) > 1) & jnp.all(jnp.isfinite(constant))
-    space = _null_space(jnp.where(usable, constant, jnp.zeros_like(constant)))
+    space = _null_space(jnp.where(usable, constant, jnp.zeros_like(constant)), jnp.ones_like(states[0]))
     projector = jnp.matmul(jnp.where(space.free[None], space.left, 0), space.left.T, precision="highest")
     scaled = space.rows[:, None] * matrix * space.columns[None]
     moved = jnp.matmul(scaled, _inverse_of_scaled(space), precision="highest") + projector

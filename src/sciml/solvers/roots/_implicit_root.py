@@ -88,7 +88,7 @@ def steady_root(
     left, matrix = jax.lax.stop_gradient(with_jacobian(equations, x))
     (rate, distance), jacobian = jnp.split(left, [x.size]), matrix[: x.size]
     # both parts side by side: in their sum a fast reaction would hide slow rates by its rounding
-    inverse, regular = left_inverse_of(matrix)
+    inverse, regular = left_inverse_of(matrix, x)
     inverse = jnp.where(regular, inverse, jnp.eye(*inverse.shape, dtype=x.dtype))
     apart = jnp.stack([jnp.concatenate([rate, 0 * distance]), jnp.concatenate([0 * rate, distance])], axis=1)
     steps = jnp.matmul(inverse, apart, precision="highest")
