@@ -1,8 +1,8 @@
 """The sides of an event: rates strictly before it and strictly after it, where a vector field may jump.
 
 A field jumps at a time or where the state crosses a surface, and its program may count the time or the surface to
-either side, `t < a` or `t <= a`. So no rate is evaluated there. The rate before is extrapolated from two places within
-the step; the rate after is evaluated a few roundings of the time later.
+either side, `t < a` or `t <= a`. So no rate is evaluated there. The rate before is extrapolated along its tangent from
+a place within the step; the rate after is evaluated a few roundings of the time later.
 """
 
 from typing import Any
@@ -28,6 +28,12 @@ def may_jump(field: Any, t: Any, y: Y) -> bool:
     """
     program = jax.make_jaxpr(field)(t, y).jaxpr
     return any(eqn.primitive.name in names.JUMPS or _truncates(eqn) for eqn in equations(program))
+
+
+def _has_tangents(field: Any, t: Any, y: Y) -> bool:
+    """Returns whether a field has derivatives in forward mode: no function of `jax.custom_vjp` has."""
+    program = jax.make_jaxpr(field)(t, y).jaxpr
+    return not any(eqn.primitive.name == "custom_vjp_call" for eqn in equations(program))
 
 
 def _truncates(eqn: Any) -> bool:
@@ -99,14 +105,14 @@ def one_sided(attempt: Attempt) -> Attempt:
     def on_line(y: Y, change: Y, factor: Array) -> Y:
         return jax.tree.map(lambda x, r: x + factor.astype(x.dtype) * r, y, change)
 
-    def state(y: Y, change: Y, places: float) -> Y:
+    def state(y: Y, change: Y, places: RealScalarLike) -> Y:
         """The state at a number of parts before the end, with algebraic variables that are consistent there."""
         there = on_line(y, change, places * part)
         if base.traits.field_is_rate:
             return there
         return base.coordinates.after_event(field.base, attempt.end + places * part * h, there, there)[0]
 
-    def rate(y: Y, places: float) -> Y:
+    def rate(y: Y, places: RealScalarLike) -> Y:
         found = base.coordinates.rate(field.base, attempt.end + places * part * h, y)
         return jax.tree.map(lambda r: r * h.astype(r.dtype), found)
 
@@ -116,9 +122,13 @@ def one_sided(attempt: Attempt) -> Attempt:
     # a step of few resolutions ends beyond the event by as much as it is long, at whatever rate its stages had there
     anchor = jax.tree.map(lambda x, a, b: jnp.where(part < 1, x, a + b), end, attempt.y, along)
     near, far = state(anchor, along, -1.0), state(anchor, along, -2.0)
-    last, earlier = rate(near, -1.0), rate(far, -2.0)
-    before = jax.tree.map(lambda a, b: 2 * a - b, last, earlier)
-    change = jax.tree.map(jnp.subtract, last, earlier)
+    if base.traits.field_is_rate and _has_tangents(field.base, attempt.end, attempt.y):
+        # in steps of few resolutions, a difference of two rates is rounding, and so would second derivatives be
+        last, change = jax.jvp(lambda places: rate(state(anchor, along, places), places), (-one,), (one,))
+    else:
+        last, earlier = rate(near, -1.0), rate(far, -2.0)
+        change = jax.tree.map(jnp.subtract, last, earlier)
+    before = jax.tree.map(jnp.add, last, change)
     ahead = state(end, before, 1.0)
     beyond = rate(ahead, 1.0)
 
