@@ -153,6 +153,51 @@ def _(primals: Any, tangents: Any) -> Any:
     return value, slope * tangents[0] + value * logarithm * tangents[1]
 
 
+def depends_on_any(formula: Formula, names: set[str]) -> bool:
+    """Whether a formula has one of these names."""
+    return any(name in names for name in names_in(formula))
+
+
+def zero_of(formula: Formula, name: str) -> Formula | None:
+    """The value of a name at which a formula is zero, if the formula is linear in it; None if it is not."""
+    linear = _linear(formula, name)
+    if linear is None or linear[0] == 0.0:
+        return None
+    slope, rest = linear
+    if slope == 1.0:
+        return ("neg", rest)
+    return rest if slope == -1.0 else ("/", ("neg", rest), slope)
+
+
+def _linear(formula: Formula, name: str) -> tuple[Formula, Formula] | None:
+    """The factor of a name and the rest."""
+    if formula == name:
+        return 1.0, 0.0
+    if not depends_on_any(formula, {name}):
+        return 0.0, formula
+    assert isinstance(formula, tuple)
+    operation, *parts = formula
+    found = [_linear(part, name) for part in parts]
+    if any(x is None for x in found):
+        return None
+    slopes, rests = zip(*found)  # type: ignore[arg-type]
+    if operation in ("+", "-", "neg"):
+        if not all(isinstance(x, float) for x in slopes):
+            return (operation, *slopes), (operation, *rests)
+        signs = [-1.0 if operation == "neg" or (operation == "-" and i) else 1.0 for i in range(len(parts))]
+        slope = float(sum(s * x for s, x in zip(signs, slopes)))
+        return slope, (operation, *rests)
+    if operation == "*" and sum(depends_on_any(part, {name}) for part in parts) == 1:
+        factors = [part for part in parts if not depends_on_any(part, {name})]
+        (slope,), (rest,) = zip(*(x for x, part in zip(found, parts) if depends_on_any(part, {name})))  # type: ignore
+        if isinstance(slope, float) and all(isinstance(x, float) for x in factors):
+            return slope * math.prod(factors), ("*", rest, *factors)  # type: ignore[arg-type]
+        return ("*", slope, *factors), ("*", rest, *factors)
+    if operation == "/" and slopes[1] == 0.0:
+        return ("/", slopes[0], parts[1]), ("/", rests[0], parts[1])
+    return None
+
+
 def value_of(formula: Formula, names: Mapping[str, float]) -> float:
     """The number that a formula is where all its names are numbers; infinite or NaN where it has no value."""
     if isinstance(formula, str):

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._formulas import COMPARISONS, Formula, names_in, renamed
+from ._formulas import COMPARISONS, Formula, names_in, renamed, zero_of
 from ._program import FormulaProgram, StaticContent, Sums, needed, ordered
-from ._sbml_description import SBMLDescription, SBMLEvent, sbml_described, sum_of_terms, time_at_zero
+from ._sbml_description import SBMLDescription, SBMLEvent, sbml_described, sum_of_terms
 from ._sbml_math import TIME
 
 
@@ -119,7 +119,7 @@ def _times(model: SBMLDescription, start: _Start) -> tuple:
         return f"time {len(found) - 1}"
 
     def time_of(condition: Any) -> str | None:
-        return noted(time_at_zero(("-", *condition[1:]))) if condition[0] in _ORDERS else None
+        return noted(zero_of(("-", *condition[1:]), TIME)) if condition[0] in _ORDERS else None
 
     def jumps_of(formula: Formula) -> list[str]:
         return [time for x in _conditions(formula) if (time := time_of(x)) is not None]

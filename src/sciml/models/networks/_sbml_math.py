@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ._formulas import Formula, renamed
+from ._formulas import GAS_CONSTANT, Formula, renamed
 
 TIME = "the time"
 """The name of the time in formulas of SBML, where `t` may be a parameter; no identifier can be it."""
@@ -61,6 +61,7 @@ _RECIPROCALS = {
 }
 _CONSTANTS = {"AST_CONSTANT_PI": math.pi, "AST_CONSTANT_E": math.e, "AST_NAME_AVOGADRO": _AVOGADRO}
 _NEUTRAL = {"+": 0.0, "*": 1.0}
+_OPAQUE = {"AST_FUNCTION_DELAY": "delay", "AST_FUNCTION_RATE_OF": "rateOf"}  # in rules, before the analysis
 
 
 class Mathematics:
@@ -103,6 +104,8 @@ class Mathematics:
             return ("/" if kind == "AST_DIVIDE" else "^", *parts)
         if kind == "AST_FUNCTION":
             return self._call(node.getName(), parts)
+        if kind in _OPAQUE:
+            return (_OPAQUE[kind], *parts)
         found = self._function(kind.removeprefix("AST_FUNCTION_"), parts)
         if found is None:
             raise ValueError(f"`{node.getName() or kind.removeprefix('AST_').lower()}` is not supported in formulas.")
@@ -149,3 +152,56 @@ class Mathematics:
         if name == "QUOTIENT":
             return ("trunc", ("/", *parts))
         return None
+
+
+_TYPES = {operation: kind for kind, operation in (_OPERATIONS | _OPAQUE).items()} | {
+    **{operation: f"AST_FUNCTION_{name}" for name, operation in _FUNCTIONS.items()},
+    **{"-": "AST_MINUS", "neg": "AST_MINUS", "/": "AST_DIVIDE", "^": "AST_POWER"},
+}
+
+
+def syntax_tree(formula: Formula) -> Any:
+    """Returns a formula as a syntax tree of libsbml; the time is the name `TIME`.
+
+    Raises:
+        ValueError: If SBML does not have one of its functions.
+    """
+    import libsbml
+
+    def node(kind: str, *parts: Formula) -> Any:
+        found = libsbml.ASTNode(getattr(libsbml, kind))
+        for part in parts:
+            found.addChild(syntax_tree(part))
+        return found
+
+    if isinstance(formula, str):
+        found = libsbml.ASTNode(libsbml.AST_NAME_TIME if formula == TIME else libsbml.AST_NAME)
+        found.setName("t" if formula == TIME else formula)
+        return found
+    if not isinstance(formula, tuple):
+        found = libsbml.ASTNode(libsbml.AST_REAL)
+        found.setValue(float(formula))
+        return found
+    operation, *parts = formula
+    if operation in _TYPES:
+        return node(_TYPES[operation], *parts)
+    if operation == "where":
+        condition, value, other = parts
+        return node("AST_FUNCTION_PIECEWISE", value, condition, other)
+    if operation in ("log", "log2", "log10"):
+        bases: dict[str, Formula] = {"log2": 2.0, "log10": 10.0}
+        base = bases.get(operation, parts[-1])
+        return node("AST_FUNCTION_LOG", base, parts[0]) if base is not parts[0] else node("AST_FUNCTION_LN", base)
+    if operation == "sqrt":
+        return node("AST_FUNCTION_ROOT", 2.0, *parts)
+    if operation == "sign":
+        return syntax_tree(("where", (">", parts[0], 0.0), 1.0, ("where", ("<", parts[0], 0.0), -1.0, 0.0)))
+    if operation == "trunc":
+        return node("AST_FUNCTION_QUOTIENT", *parts, 1.0)
+    if operation == "gamma":
+        return node("AST_FUNCTION_FACTORIAL", ("-", parts[0], 1.0))
+    if operation == "arrhenius":
+        factor, power, energy, temperature = parts
+        heat: Formula = ("*", GAS_CONSTANT, temperature)
+        return syntax_tree(("*", factor, ("^", temperature, power), ("exp", ("neg", ("/", energy, heat)))))
+    raise ValueError(f"SBML does not have the function `{operation}`.")

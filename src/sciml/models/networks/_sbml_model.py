@@ -589,8 +589,9 @@ def read_sbml(source: str | os.PathLike) -> SBMLModel:
     """Reads a model that was written in SBML, of any level, by sbmlode.
 
     Supported are compartments, species, parameters, reactions, function definitions, assignment and rate rules, initial
-    assignments, conversion factors, `piecewise`, and events with delays and priorities. Refused by name are algebraic
-    rules, the function `delay`, fast reactions, and triggers that compare numbers for equality.
+    assignments, conversion factors, `piecewise`, and events with delays and priorities. An algebraic rule must be
+    linear in the variable that it determines. Refused by name are the function `delay`, fast reactions, and triggers
+    that compare numbers for equality.
 
     Args:
         source: The file, or SBML as text.
