@@ -14,7 +14,7 @@ Delays
 Chemistry
     `Brusselator`, `HIRES`, `Oregonator`, `Robertson`, `Schnakenberg`
     `Brusselator`, `HIRES`, `Oregonator`, `Robertson`; any other as a `ReactionNetwork`, of text, matrices or a file,
-    with `Arrhenius` rates; `read_sbml`: what others wrote in SBML
+    with `Arrhenius` rates; `read_sbml` and `read_antimony`: what others wrote
 Mechanics
     `HarmonicOscillator`, `Kepler`, `Pendulum`, `RestrictedThreeBody`, `VanDerPol`,
     `VanDerPolScaled`
@@ -119,6 +119,7 @@ from .flows._navier_stokes_3d import NavierStokes3D as NavierStokes3D, SteadyPow
 from .flows._scalar_laws import InviscidBurgers as InviscidBurgers, Traffic as Traffic, Transport as Transport
 from .flows._shallow_water import ShallowWater as ShallowWater
 from .flows._vorticity import Vorticity as Vorticity, kolmogorov_forcing as kolmogorov_forcing
+from .networks._antimony import read_antimony as read_antimony
 from .networks._arrhenius import Arrhenius as Arrhenius
 from .networks._reaction_network import ReactionNetwork as ReactionNetwork
 from .networks._sbml_model import read_sbml as read_sbml

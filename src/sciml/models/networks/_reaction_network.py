@@ -21,6 +21,7 @@ from ._arrhenius import Arrhenius
 from ._description import TIME, Description, Reaction, depends_on, described, equations_of, program_of_value, rate_name
 from ._formulas import Formula, product_of, renamed, suggestion
 from ._program import FormulaProgram, StaticContent, check_real, needed, ordered, scalars, taken_from
+from ._sbml_export import antimony_text, sbml_document, sbml_text
 from ._text import read_net, read_text
 from ._with_parameters import with_parameters
 
@@ -365,6 +366,62 @@ class ReactionNetwork(AbstractModel):
         """
         description, values = read_net(path)
         return cls(description, values)
+
+    def to_sbml(self) -> str:
+        """Returns the network as SBML, Level 3 Version 2, for other programs; `read_sbml` reads it back.
+
+        Species are amounts in one compartment of size one, derived values are assignment rules, and rates are written
+        in full. Names that SBML does not allow, such as `rates[0]`, get underscores.
+
+        Raises:
+            ImportError: If libsbml is not installed: `pip install 'sciml-jax[sbml]'`.
+            TypeError: If a parameter is complex.
+            ValueError: If a formula has a function that SBML does not have.
+
+        Example:
+            ```python
+            import sciml
+
+            decay = sciml.models.ReactionNetwork("A -> 0, k; k = 2; A(0) = 1")
+            try:
+                text = decay.to_sbml()
+            except ImportError as error:  # without the extra
+                assert "sciml-jax[sbml]" in str(error)
+            else:
+                again = sciml.models.read_sbml(text)
+                assert again(0.0, again.y0, None)[0] == -2
+            ```
+        """
+        return sbml_text(self._document())
+
+    def to_antimony(self) -> str:
+        """Returns the network as Antimony text, for Tellurium and other programs.
+
+        Names and formulas are the same as in `to_sbml`; numbers in formulas have 15 digits.
+
+        Raises:
+            ImportError: If libsbml is not installed: `pip install 'sciml-jax[sbml]'`.
+            TypeError: If a parameter is complex.
+            ValueError: If a formula has a function that SBML does not have.
+
+        Example:
+            ```python
+            import sciml
+
+            decay = sciml.models.ReactionNetwork("A -> 0, k; k = 2; A(0) = 1")
+            try:
+                assert "reaction_1: A => ; k * A;" in decay.to_antimony()
+            except ImportError as error:  # without the extra
+                assert "sciml-jax[sbml]" in str(error)
+            ```
+        """
+        return antimony_text(self._document())
+
+    def _document(self) -> Any:
+        check_real(self.parameters, float)
+        network = described(self._static)
+        values = [float(x) for value in self.parameters.values() for x in np.ravel(value)]
+        return sbml_document(network, dict(zip(network.parameters, values)))
 
     def __call__(self, t: RealScalarLike, y: Float[Array, " species"], args: Args) -> Float[Array, " species"]:
         """Returns the time derivative of the amounts; `args` is not used.

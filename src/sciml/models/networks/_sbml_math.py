@@ -188,10 +188,10 @@ def syntax_tree(formula: Formula) -> Any:
     if operation == "where":
         condition, value, other = parts
         return node("AST_FUNCTION_PIECEWISE", value, condition, other)
-    if operation in ("log", "log2", "log10"):
-        bases: dict[str, Formula] = {"log2": 2.0, "log10": 10.0}
-        base = bases.get(operation, parts[-1])
-        return node("AST_FUNCTION_LOG", base, parts[0]) if base is not parts[0] else node("AST_FUNCTION_LN", base)
+    if operation in ("log2", "log10"):
+        return node("AST_FUNCTION_LOG", 2.0 if operation == "log2" else 10.0, *parts)
+    if operation == "log":  # of a base, if it has two arguments
+        return node("AST_FUNCTION_LOG", parts[1], parts[0]) if len(parts) == 2 else node("AST_FUNCTION_LN", *parts)
     if operation == "sqrt":
         return node("AST_FUNCTION_ROOT", 2.0, *parts)
     if operation == "sign":
