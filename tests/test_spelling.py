@@ -88,7 +88,7 @@ def strings(node: ast.AST):
 
 
 def prose(kind: str) -> list[str]:
-    pages = [ROOT / text for text in TEXTS if text.endswith(".md") and text != "CHANGELOG.md"]
+    pages = [ROOT / text for text in TEXTS if text.endswith(".md")]
     if kind == "pages":
         return [path.read_text() for path in [*pages, *sorted((ROOT / "docs").rglob("*.md"))]]
     return [text for is_docstring, text in every_string() if is_docstring == (kind == "docstrings")]
