@@ -112,7 +112,7 @@ def test_likelihood_and_gradient_are_those_of_the_closed_form(tmp_path):
 
 
 def test_rest_before_and_after_shares_one_loop_with_what_is_measured(tmp_path):
-    """The program of a gradient has one loop more than without rest, over the three solves; it is nearly as long."""
+    """The program of a gradient has one loop more than without rest, over the two solves; it is nearly as long."""
     rows = [row for row in MEASUREMENTS.splitlines() if " inf " not in row]
     texts = []
     for measurements in ("\n".join(rows).replace(" dark bright ", " - dark "), MEASUREMENTS):
@@ -260,8 +260,8 @@ def test_other_bad_input(tmp_path):
         problem.fit(starts=2)
     with pytest.raises(ValueError, match=r"`data` must have shape \(6,\)"):
         problem.with_data(jnp.ones(3))
-    path.write_text(YAML.replace("format_version: 1", "format_version: 2.0.0"))
-    with pytest.raises(ValueError, match="PEtab version 2.0.0, but only version 1"):
+    path.write_text(YAML.replace("format_version: 1", "format_version: 3.0.0"))
+    with pytest.raises(ValueError, match="PEtab version 3.0.0, but only versions 1 and 2"):
         sciml.petab.read_petab(path)
     with pytest.raises(FileNotFoundError, match="there is no file"):
         sciml.petab.read_petab(tmp_path / "none.yaml")

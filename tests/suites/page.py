@@ -22,7 +22,7 @@ from .outcomes import Outcome, counts
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "assets" / "suites_table.txt"
 SUITES = {
     "sbml": "SBML Test Suite, semantic cases",
-    "petab": "PEtab test suite, version 1",
+    "petab": "PEtab test suite, versions 1 and 2",
     "scipy": "SciPy's tests of `solve_ivp` and `solve_bvp`",
     "diffrax": "diffrax's tests of `diffeqsolve`",
 }

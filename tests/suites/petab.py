@@ -1,7 +1,7 @@
-"""The PEtab test suite, version 1: `python -m tests.suites.petab FOLDER`.
+"""The PEtab test suite, versions 1 and 2: `python -m tests.suites.petab FOLDER [CASES]`.
 
 A case is passed if its log-likelihood, the sum of its squared residuals and all simulations agree within the tolerances
-that it gives. Models that are not SBML are refused.
+that it gives, and the posterior where it has one. Models that are not SBML are refused.
 """
 
 import pathlib
@@ -20,17 +20,16 @@ from .outcomes import Outcome, counts
 
 
 def run(folder: str | pathlib.Path, cases: Sequence[str] | None = None) -> list[Outcome]:
-    """Runs the cases of version 1, from the suite's folder; `cases` are numbers such as `0002`."""
-    root = next(iter(sorted(pathlib.Path(folder).glob("**/cases/v1*"))), pathlib.Path(folder))
-    found = sorted(path for path in root.glob("**/_*_solution.yaml"))
+    """Runs the cases of versions 1 and 2, from the suite's folder; `cases` are ends of paths such as `sbml/0002`."""
+    found = sorted(pathlib.Path(folder).glob("**/_*_solution.yaml"))
     if not found:
-        raise FileNotFoundError(f"{folder} holds no case of the PEtab test suite, version 1.")
+        raise FileNotFoundError(f"{folder} holds no case of the PEtab test suite.")
     with jax.enable_x64(True):
-        return [_outcome(path) for path in found if cases is None or path.parent.name in cases]
+        return [_outcome(path) for path in found if cases is None or str(path.parent).endswith(tuple(cases))]
 
 
 def _outcome(path: pathlib.Path) -> Outcome:
-    case = f"{path.parent.parent.name}/{path.parent.name}"
+    case = "/".join(path.parts[-4:-1])
     try:
         problem = sciml.petab.read_petab(path.with_name(path.name.replace("_solution", "")))
     except ValueError as error:
@@ -50,6 +49,8 @@ def _differences(problem: PEtabProblem, solution: dict, folder: pathlib.Path) ->
         "chi2": (np.sum(np.asarray(problem.residuals(x)) ** 2), solution["chi2"]),
         "simulations": (problem.predict(x)[0], np.concatenate(simulated)),
     }
+    if "unnorm_log_posterior" in solution:
+        pairs["unnorm_log_posterior"] = (problem.log_posterior(x), solution["unnorm_log_posterior"])
     return [
         f"{name} is {np.asarray(found).tolist()}, but {np.asarray(right).tolist()} is right"
         for name, (found, right) in pairs.items()

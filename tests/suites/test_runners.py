@@ -152,7 +152,7 @@ def test_a_case_of_petab_is_compared_within_its_tolerances(tmp_path, right):
     tolerances = "tol_llh: 1.0e-3\ntol_chi2: 1.0e-3\ntol_simulations: 1.0e-3\n"
     (folder / "_0001_solution.yaml").write_text(f"llh: {right}\nchi2: 0.0\nsimulation_files: [s.tsv]\n{tolerances}")
     (found,) = petab.run(tmp_path)
-    assert found.case == "sbml/0001" and found.outcome == ("passed" if right < 0 else "wrong"), found.why
+    assert found.case == "v1.0.0/sbml/0001" and found.outcome == ("passed" if right < 0 else "wrong"), found.why
 
 
 def test_the_command_writes_a_row_and_keeps_the_others(tmp_path):

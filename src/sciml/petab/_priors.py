@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -13,6 +14,37 @@ KINDS = (
     "uniform", "normal", "laplace", "logNormal", "logLaplace",
     "parameterScaleUniform", "parameterScaleNormal", "parameterScaleLaplace",
 )  # fmt: skip
+
+
+_TRUNCATED = {
+    "normal": "norm", "laplace": "laplace", "cauchy": "cauchy", "chisquare": "chi2", "exponential": "expon",
+    "gamma": "gamma", "rayleigh": "rayleigh", "uniform": "uniform",
+}  # fmt: skip
+"""The priors of version 2, with SciPy's names; `log-` before one is for the logarithm."""
+
+
+def truncated_prior(kind: str, numbers: tuple[float, ...], lower: float, upper: float) -> tuple[str, tuple[float, ...]]:
+    """Returns a prior of version 2, which is normalised between its bounds, with the logarithm of its mass there.
+
+    Raises:
+        ValueError: If there is no such prior.
+    """
+    import scipy.stats  # late: importing it sets a filter for warnings
+
+    shape = kind.removeprefix("log-")
+    if shape not in _TRUNCATED:
+        known = ", ".join(_TRUNCATED)
+        raise ValueError(f"the prior `{kind}` is not supported; supported priors are {known}, also with `log-`.")
+    with np.errstate(divide="ignore"):
+        if shape == "uniform":  # the bounds of `log-uniform` are not logarithms
+            numbers = tuple(np.log(numbers)) if kind != shape else numbers
+            numbers = (numbers[0], numbers[1] - numbers[0])
+        ends = np.log([max(lower, 0.0), max(upper, 0.0)]) if kind != shape else np.array([lower, upper])
+    distribution = getattr(scipy.stats, _TRUNCATED[shape])
+    scale = {"exponential": (0.0,), "rayleigh": (0.0,)}.get(shape, ())
+    arguments = (numbers[0], 0.0, numbers[1]) if shape == "gamma" else (*scale, *numbers)
+    below, above = distribution.cdf(ends, *arguments)
+    return f"truncated {kind}", (*map(float, arguments), float(np.log(above - below)))
 
 
 def on_scale_of(row: EstimatedParameter, value: float) -> float:
@@ -45,6 +77,11 @@ def log_prior_of(row: EstimatedParameter, x: Float[Array, ""]) -> Float[Array, "
     """
     assert row.prior is not None
     kind, numbers = row.prior
+    if kind.startswith("truncated "):
+        shape, value, logarithm = kind.removeprefix("truncated "), x, jnp.zeros_like(x)
+        if shape.startswith("log-"):
+            shape, value, logarithm = shape.removeprefix("log-"), jnp.log(x), -jnp.log(x)
+        return logarithm + _log_density(_TRUNCATED[shape], value, *numbers[:-1]) - numbers[-1]
     if kind not in KINDS or len(numbers) != 2:
         raise ValueError(
             f"the prior of `{row.name}` is `{kind}` with {len(numbers)} numbers; supported priors are "
@@ -63,6 +100,14 @@ def log_prior_of(row: EstimatedParameter, x: Float[Array, ""]) -> Float[Array, "
     if shape.endswith("normal"):
         return logarithm - 0.5 * ((value - a) / b) ** 2 - math.log(b) - 0.5 * math.log(2 * math.pi)
     return logarithm - jnp.abs(value - a) / b - math.log(2 * b)
+
+
+def _log_density(name: str, x: Float[Array, ""], *numbers: float) -> Float[Array, ""]:
+    """The logarithm of a density of SciPy."""
+    if name == "rayleigh":
+        z = x / numbers[1]
+        return jnp.log(z / numbers[1]) - 0.5 * z**2
+    return getattr(jax.scipy.stats, name).logpdf(x, *numbers)
 
 
 def log_prior(rows: Sequence[EstimatedParameter], x: Float[Array, " p"]) -> Float[Array, ""]:

@@ -29,7 +29,8 @@ from ._fit import PEtabFit, fit_problem
 from ._measured import Noise, Predicted, log_probability, measured, noise_of, predicted, residual
 from ._parameters_of import Conditions, Pool, conditions_of
 from ._priors import log_prior, log_prior_of, log_slope, on_scale_of
-from ._tables import EstimatedParameter, Tables, read_tables
+from ._read import read_tables
+from ._tables import EstimatedParameter, Tables
 
 # Simulations of all conditions of a problem, side by side.
 
@@ -69,7 +70,7 @@ class Options(NamedTuple):
         rtol, atol = (default if x is None else x for x, default in zip((self.rtol, self.atol), defaults))
         return rtol, atol
 
-    def solve(self, model: SBMLModel, y0: Array, t1: Any, saveat: Array) -> Array:
+    def solve(self, model: SBMLModel, y0: Array, t0: Any, t1: Any, saveat: Array) -> Array:
         """Returns states at given times."""
         events = model.events() or None
         solver = self.solver
@@ -77,7 +78,7 @@ class Options(NamedTuple):
             solver = dataclasses.replace(Rodas5P().stepper(y0), linear=LinearChoice(by_library=True))
         rtol, atol = self.tolerances(y0.dtype)
         sol = solve(
-            model, y0, t0=0.0, t1=t1, solver=solver, rtol=rtol, atol=atol, saveat=saveat, events=events,
+            model, y0, t0=t0, t1=t1, solver=solver, rtol=rtol, atol=atol, saveat=saveat, events=events,
             adjoint=self.adjoint, max_steps=self.max_steps, throw=False,
         )  # fmt: skip
         return sol.ys
@@ -89,49 +90,47 @@ class Simulations(NamedTuple):
     Attributes:
         before: For each simulation the condition before it, or -1.
         condition: For each the condition.
-        times: For each the times at which it is measured, of shape `(simulations, times)`, the last one repeated.
+        times: For each the times at which it is measured, of shape `(simulations, times)`, the last one repeated;
+            `REST` for a measurement of the model at rest.
+        starts: For each the start time.
         ends: For each the end time.
-        rests: Whether a measurement is of the model at rest.
         rows: For each measurement the simulation.
-        columns: For each measurement the place of its time; after the last one at a steady state.
+        columns: For each measurement the place of its time.
     """
 
     before: np.ndarray
     condition: np.ndarray
     times: np.ndarray
+    starts: np.ndarray
     ends: np.ndarray
-    rests: bool
     rows: np.ndarray
     columns: np.ndarray
 
 
 def simulations_of(tables: Tables, numbers: dict[str, int]) -> Simulations:
     """Returns which simulations a problem's measurements need."""
-    pairs: dict[tuple[str, str], list[float]] = {}
+    pairs: dict[tuple[str, str], set[float]] = {}
     for m in tables.measurements:
         for name in (m.condition, m.before):
             if name and name not in numbers:
                 raise ValueError(f"a measurement of `{m.observable}` refers to `{name}`, which is not a condition.")
-        pairs.setdefault((m.before, m.condition), []).append(m.time)
-    finite = [sorted({t for t in times if np.isfinite(t)}) for times in pairs.values()]
-    if any(t < 0 for times in finite for t in times):
-        raise ValueError("a measurement has a negative time.")
-    ends = np.array([max([*times, 0.0]) or 1.0 for times in finite])
-    width = max(map(len, finite))
-    padded = [times + [end] * (width - len(times)) for times, end in zip(finite, ends)]
+        pairs.setdefault((m.before, m.condition), set()).add(min(m.time, REST))
     order = list(pairs)
+    starts = np.array([tables.starts.get(condition, 0.0) for _, condition in order])
+    times = [sorted(found) for found in pairs.values()]
+    if any(found[0] < start for found, start in zip(times, starts)):
+        raise ValueError("a measurement is before the start of its simulation, or has a negative time.")
+    last = np.array([found[-1] for found in times])
+    width = max(map(len, times))
     rows = np.array([order.index((m.before, m.condition)) for m in tables.measurements])
-    columns = np.array(
-        [finite[r].index(m.time) if np.isfinite(m.time) else width for r, m in zip(rows, tables.measurements)]
-    )
     return Simulations(
         np.array([numbers[b] if b else -1 for b, _ in order]),
         np.array([numbers[c] for _, c in order]),
-        np.array(padded).reshape(len(order), width),
-        ends,
-        bool((columns == width).any()),
+        np.array([found + [found[-1]] * (width - len(found)) for found in times]),
+        starts,
+        np.where(last > starts, last, starts + 1.0),
         rows,
-        columns,
+        np.array([times[row].index(min(m.time, REST)) for row, m in zip(rows, tables.measurements)]),
     )
 
 
@@ -142,31 +141,26 @@ class _Phase(NamedTuple):
         conditions: The condition of each simulation.
         kept: Of shape `(simulations, n)`: which states go on from where the phase before has ended.
         times: Of shape `(simulations, times)`.
+        starts: For each simulation the start time.
         ends: For each simulation the end time.
-        rests: Whether a model that still moves at the end is NaN.
     """
 
     conditions: np.ndarray
     kept: np.ndarray
     times: np.ndarray
+    starts: np.ndarray
     ends: np.ndarray
-    rests: bool
 
 
 def _phases(conditions: Conditions, found: Simulations) -> list[_Phase]:
-    """Returns the simulations in sequence: pre-equilibration, up to the measured times, and to the steady state."""
-    count, width = found.times.shape
+    """Returns the simulations in sequence: pre-equilibration, and up to the measured times."""
     kept = conditions.kept[found.condition] & (found.before >= 0)[:, None]
-    times = found.times if width else np.full((count, 1), REST)
-    to_rest: dict[str, Any] = dict(times=np.full(times.shape, REST), ends=np.full(count, REST), rests=True)
-    phases = []
+    phases = [_Phase(found.condition, kept, found.times, found.starts, found.ends)]
     if np.any(found.before >= 0):
         before = np.where(found.before >= 0, found.before, found.before.max())
-        phases.append(_Phase(before, np.zeros_like(kept), **to_rest))
-    if width:
-        phases.append(_Phase(found.condition, kept, times, found.ends, False))
-    if found.rests:
-        phases.append(_Phase(found.condition, np.ones_like(kept) if width else kept, **to_rest))
+        rest = np.full(len(before), REST)
+        times = np.full(found.times.shape, REST)
+        phases.insert(0, _Phase(before, np.zeros_like(kept), times, np.zeros_like(rest), rest))
     return phases
 
 
@@ -175,33 +169,31 @@ def simulate_all(
 ) -> Float[Array, "measurements n"]:
     """Returns the state of the model at each measurement."""
     found, model, dtype = simulations, conditions.model, constants.dtype
+    if not model.states:
+        return jnp.zeros((len(found.rows), 0), dtype)
 
-    def start(row: Array) -> Array:
+    def initial(row: Array) -> Array:
         return _with(model, row).y0.astype(dtype)
 
-    def one(row: Array, y: Array, kept: Array, times: Array, end: Array, rests: Array) -> Array:
+    def one(row: Array, y: Array, kept: Array, times: Array, start: Array, end: Array) -> Array:
         member = _with(model, row)
-        ys = options.solve(member, jnp.where(kept, y, start(row)), end, times)
-        still = jnp.logical_not(rests) | _at_rest(*jax.lax.stop_gradient((member, ys[-1])), options)
-        return jnp.where(still, ys, jnp.nan)
+        t0 = start if np.any(found.starts) else 0.0  # a number that is known is a shorter program
+        ys = options.solve(member, jnp.where(kept, y, initial(row)), t0, end, times)
+        still = _at_rest(*jax.lax.stop_gradient((member, ys[-1])), options)
+        return jnp.where(still | (times < REST)[:, None], ys, jnp.nan)
 
     def solved(y: Array, phase: _Phase) -> tuple[Array, Array]:
-        rests = jnp.broadcast_to(phase.rests, phase.ends.shape)
-        times, ends = phase.times.astype(dtype), phase.ends.astype(dtype)
-        ys = _over(one)(constants[phase.conditions], y, phase.kept, times, ends, rests)
+        times, starts, ends = (x.astype(dtype) for x in (phase.times, phase.starts, phase.ends))
+        ys = _over(one)(constants[phase.conditions], y, phase.kept, times, starts, ends)
         return ys[:, -1], ys
 
     phases = [jax.tree.map(jnp.asarray, phase) for phase in _phases(conditions, found)]
-    y0 = _over(start)(constants[found.condition])
+    y0 = _over(initial)(constants[found.condition])
     if len(phases) == 1:
-        of_phases = solved(y0, phases[0])[1][None]
+        ys = solved(y0, phases[0])[1]
     else:  # a loop over them, so that the solve is compiled once
-        _, of_phases = jax.lax.scan(solved, y0, jax.tree.map(lambda *x: jnp.stack(x), *phases))
-    # measured at times, or at rest, which the last phase is then
-    measured = len(phases) - 1 - found.rests
-    at_rest = found.columns == found.times.shape[1]
-    phase = np.where(at_rest, len(phases) - 1, measured)
-    return of_phases[phase, found.rows, np.where(at_rest, -1, found.columns)]
+        ys = jax.lax.scan(solved, y0, jax.tree.map(lambda *x: jnp.stack(x), *phases))[1][-1]
+    return ys[found.rows, found.columns]
 
 
 def _over(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -603,7 +595,7 @@ def read_petab(
     max_steps: int = 10_000,
     adjoint: Any = None,
 ) -> PEtabProblem:
-    """Reads a problem of parameter estimation in PEtab, version 1, with a model in SBML.
+    """Reads a problem of parameter estimation in PEtab, version 1 or 2, with a model in SBML.
 
     It supports conditions, with pre-equilibration, measurements at steady state, parameters of observables and of their
     noise, normal and Laplace noise on linear and logarithmic scales, and all priors. The steady state is found by a
@@ -612,6 +604,9 @@ def read_petab(
 
     An empty cell of the table of conditions leaves a parameter at the model's value. It leaves a state at the end of
     the condition before, or at the model's own start if there is none before.
+
+    In version 2, each experiment is a condition. petab translates the changes of its periods to initial assignments and
+    events of the model.
 
     Args:
         path: The YAML file.

@@ -1,0 +1,129 @@
+"""Problems in PEtab of version 2 as tables of version 1.
+
+petab itself turns experiments into SBML: the changes of a first period become initial assignments, and those of later
+periods events, each with an indicator of its experiment. What is left of an experiment is at most a pre-equilibration
+and one simulation, whose conditions set the indicators.
+"""
+
+import logging
+import math
+import pathlib
+from typing import Any
+
+from ._priors import truncated_prior
+from ._tables import EstimatedParameter, Measurement, Observable, Tables
+
+_WITHOUT = "no experiment"
+"""The condition of measurements without an experiment; no identifier has a space."""
+
+
+def read_tables_v2(path: pathlib.Path, content: dict) -> Tables:
+    """Reads a problem.
+
+    Args:
+        path: The YAML file.
+        content: Its content.
+
+    Raises:
+        ValueError: If it uses an unsupported feature.
+    """
+    import petab.v2
+    from petab.v2.converters import ExperimentsToSbmlConverter
+
+    languages = [model.get("language") for model in (content.get("model_files") or {}).values()]
+    if languages != ["sbml"]:
+        raise ValueError(
+            f"only problems with one SBML model are supported, but the languages are {languages} in {path.name}."
+        )
+    problem: Any = petab.v2.Problem.from_yaml(path)
+    if problem.extensions.sciml is not None:
+        raise ValueError(f"{path.name}: the extension SciML of PEtab is not supported.")
+    lint = logging.getLogger("petab.v2.lint")
+    level = lint.level
+    lint.setLevel(logging.ERROR)  # the conversion warns of conditions of its own that are not used
+    try:
+        problem = ExperimentsToSbmlConverter(problem).convert()
+    except NotImplementedError as error:
+        raise ValueError(f"{path.name} uses an unsupported feature: {error}") from error
+    finally:
+        lint.setLevel(level)
+    model = problem.model.sbml_model
+    for event in model.getListOfEvents():
+        if event.getId().startswith("_petab") and not event.isSetPriority():
+            event.createPriority().setMath(_zero())  # before the model's own events, which have none then
+    conditions: dict[str, dict[str, float | str]] = {_WITHOUT: {}}
+    starts, before = {}, {}
+    for experiment in problem.experiments:
+        for period in experiment.sorted_periods:
+            changes = {x.target_id: float(x.target_value) for x in problem.get_changes_for_period(period)}
+            if period.is_preequilibration and len(experiment.periods) > 1:
+                before[experiment.id] = f"{experiment.id} before"
+                conditions[before[experiment.id]] = changes
+            else:
+                starts[experiment.id], conditions[experiment.id] = float(period.time), changes
+    return Tables(
+        path.stem,
+        problem.model.to_sbml_str(),
+        tuple(map(_parameter, problem.parameters)),
+        conditions,
+        {x.id: _observable(x) for x in problem.observables},
+        tuple(
+            Measurement(
+                x.observable_id,
+                before.get(x.experiment_id, ""),
+                x.experiment_id or _WITHOUT,
+                # after a pre-equilibration without a period, the model stays at rest
+                math.inf if starts.get(x.experiment_id) == -math.inf else float(x.time),
+                float(x.measurement),
+                tuple(map(_value, x.observable_parameters)),
+                tuple(map(_value, x.noise_parameters)),
+            )
+            for x in problem.measurements
+        ),
+        {name: start for name, start in starts.items() if math.isfinite(start)},
+    )
+
+
+def _zero() -> Any:
+    import libsbml
+
+    return libsbml.parseL3Formula("0")
+
+
+def _value(x: Any) -> float | str:
+    """A number or a name.
+
+    Raises:
+        ValueError: If it is an expression.
+    """
+    if x.is_number:
+        return float(x)
+    if not x.is_Symbol:
+        raise ValueError(f"the measurement table has the expression `{x}`; only numbers and names are supported there.")
+    return str(x)
+
+
+def _parameter(row: Any) -> EstimatedParameter:
+    lower, upper, nominal = (math.nan if x is None else float(x) for x in (row.lb, row.ub, row.nominal_value))
+    prior = None
+    if row.estimate:
+        kind, numbers = str(row.prior_distribution or "uniform"), tuple(row.prior_parameters) or (lower, upper)
+        prior = truncated_prior(kind, numbers, lower, upper)
+    return EstimatedParameter(row.id, "lin", lower, upper, nominal, row.estimate, prior)
+
+
+def _observable(row: Any) -> Observable:
+    """An observable, whose placeholders get the names that they have in version 1."""
+    import sympy
+    from petab.v2.math import petab_math_str
+
+    def text(formula: Any, kind: str, placeholders: Any) -> str:
+        names = {x: sympy.Symbol(f"{kind}Parameter{i}_{row.id}", real=True) for i, x in enumerate(placeholders, 1)}
+        return petab_math_str(formula.subs(names))
+
+    # noise may have the placeholders of the observable
+    observed = text(row.formula, "observable", row.observable_placeholders)
+    own = text(row.noise_formula, "noise", row.noise_placeholders)
+    distribution = str(row.noise_distribution)
+    scale = "log" if distribution.startswith("log-") else "lin"
+    return Observable(row.id, observed, own, scale, distribution.removeprefix("log-"))
