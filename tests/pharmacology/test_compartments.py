@@ -438,3 +438,56 @@ def test_infusions_without_gaps_are_a_constant_infusion():
     usual = pk.Doses(0.0, 10.0 * 24.0, duration=24.0, ss=True, ii=24.0)
     levels = drug.concentration(pk.solve_doses(drug, usual, jnp.array([0.0, 12.0, 23.9])))
     np.testing.assert_allclose(levels, 5.0, rtol=1e-5)
+
+
+ONE = pk.Compartments(cl=2.0, v1=10.0)
+
+
+def own_model(t, y, args):
+    return -0.2 * y
+
+
+@pytest.mark.parametrize("solves", [False, True], ids=["closed form", "solve"])
+def test_traced_numbers_out_of_range_give_nan(solves):
+    """Not the states of the doses that are left: a row whose time is NaN sorts behind the last record."""
+    model, more = (own_model, {"y0": jnp.zeros(1)}) if solves else (ONE, {})
+
+    def states(time, lag, duration, cmt):
+        doses = pk.Doses(jnp.stack([0 * time, time]), 100.0, cmt=cmt, duration=jnp.stack([0 * lag, duration]), lag=lag)
+        return pk.solve_doses(model, doses, jnp.array([1.0, 4.0]), throw=False, **more)
+
+    good, wrong = (2.0, 0.5, 1.0, 1), [(0, np.nan), (1, -0.5), (1, np.nan), (2, -1.0), (2, np.inf), (3, 0)]
+    rows = [good, *(tuple(x if k != place else value for k, x in enumerate(good)) for place, value in wrong)]
+    found = jax.jit(jax.vmap(states))(*(jnp.asarray(x) for x in map(np.array, zip(*rows))))
+    first, second = 100 * np.exp(-0.2 * (4 - 0.5)), 100 / 0.2 * (np.exp(-0.2 * 0.5) - np.exp(-0.2 * 1.5))
+    np.testing.assert_allclose(found[0, 1], first + second, rtol=1e-3)
+    assert np.isnan(found[1:]).all()
+    period = jax.jit(lambda ii: pk.solve_doses(ONE, pk.Doses(0.0, 9.0, addl=2, ii=ii), jnp.ones(1)))
+    assert np.isnan(period(-1.0)).all() and np.isfinite(period(1.0)).all()
+
+
+def test_known_numbers_out_of_range_are_named():
+    ts = jnp.array([1.0])
+    for make, message in (
+        (lambda: pk.Doses([0.0, np.nan], 9.0), "`times` of `Doses` must not be NaN or -inf, but one is nan"),
+        (lambda: pk.Doses(0.0, 9.0, lag=-1.0), "`lag` of `Doses` must not be negative, but one is -1"),
+        (lambda: pk.Doses(0.0, 9.0).modified(lag=-1.0), "`lag` of `Doses` must not be negative, but one is -1"),
+        (lambda: pk.Doses(0.0, 9.0, duration=np.inf), "`duration` of `Doses` must be finite, but one is inf"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            pk.solve_doses(ONE, make(), ts)
+    with pytest.raises(ValueError, match="`ts` must be finite, but one is inf"):
+        pk.solve_doses(ONE, pk.Doses(0.0, 9.0), jnp.array([1.0, jnp.inf]))
+    with pytest.raises(TypeError, match="`cmt` of `Doses` must be an integer, but is 1.5"):
+        pk.Doses(0.0, 9.0, cmt=1.5)
+    with pytest.raises(TypeError, match="`solve_doses` sets `resume` of `sciml.solve` itself"):
+        pk.solve_doses(ONE, pk.Doses(0.0, 9.0), ts, resume=None)
+    with pytest.raises(TypeError, match="`solve_doses` has no option `rtoll`"):
+        pk.solve_doses(ONE, pk.Doses(0.0, 9.0), ts, rtoll=1e-3)
+
+
+def test_no_doses_at_all():
+    nothing, ts = pk.Doses(np.zeros(0), 9.0), jnp.array([0.0, 2.0])
+    for model in (ONE, own_model):
+        states = pk.solve_doses(model, nothing, ts, y0=jnp.ones(1))
+        np.testing.assert_allclose(states[:, 0], np.exp(-0.2 * np.array([0.0, 2.0])), rtol=1e-3)

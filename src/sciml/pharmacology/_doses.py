@@ -125,6 +125,8 @@ class Doses(eqx.Module):
         periods = None if ii is None else column("ii", ii)
         if periods is not None and concrete(periods) and np.any(needs & ~(np.asarray(periods) > 0)):
             raise ValueError(f"`ii` of `Doses` must be positive where `addl` or `ss` needs it, but is {ii}.")
+        if periods is not None and not concrete(periods):
+            periods = jnp.where(needs & ~(periods > 0), jnp.nan, periods)
         amounts = column("amounts", amounts)
         durations, by_rate = _durations(column, amounts, rate, duration, ss > 0)
         rows = np.repeat(np.arange(n), 1 + addl)
@@ -298,6 +300,8 @@ def _numbers(cmt: Any) -> Any:
             f"`cmt` of `Doses` must be the number of a compartment, but is {names[0]!r}. Write "
             f"`cmt=drug.cmt({names[0]!r})`."
         )
+    if concrete(cmt) and np.any(wrong := np.asarray(cmt) % 1 != 0):
+        raise TypeError(f"`cmt` of `Doses` must be an integer, but is {np.asarray(cmt)[wrong].reshape(-1)[0]:g}.")
     return cmt
 
 
@@ -388,7 +392,8 @@ def rows_of(doses: Doses, initial: Float[Array, " n"], steady: Callable[[Steady]
     lags = jnp.zeros_like(records) if doses.lags is None else doses.lags.astype(dtype)
     starts, amounts = records + lags, jnp.where(comes, doses.amounts.astype(dtype), 0)
     inside = (doses.cmt >= 1) & (doses.cmt <= n)
-    where_to = jax.nn.one_hot(doses.cmt - 1, n, dtype=dtype) * jnp.where(inside | ~comes, 1, jnp.nan)[:, None]
+    # by `where`: XLA may turn a product with a converted comparison, zero times NaN, into zero
+    where_to = jnp.where((inside | ~comes)[:, None], jax.nn.one_hot(doses.cmt - 1, n, dtype=dtype), jnp.nan)
     if doses.durations is None:
         lasting, rate = jnp.zeros_like(starts), jnp.zeros_like(starts)
     else:

@@ -1,5 +1,6 @@
 """`solve_doses`: the state of a model under doses, in closed form if the model is linear."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,9 @@ from ._linear import applied, periodic, propagators
 
 _LITTLE = 16
 """How many roundings of the times lie between a record before a dose and the dose."""
+
+_OWN_OPTIONS = ("args", "events", "key", "max_events", "resume", "saveat", "t0", "t1")
+"""Options of `sciml.solve` that follow from doses and times, or have no meaning here."""
 
 _BEFORE, _AFTER = 0, 4
 """The order of a record among the rows of doses at its time; see `_doses.ENDS`."""
@@ -64,7 +68,9 @@ def solve_doses(
 
     Raises:
         ValueError: If a model that is not a drug has no `y0`, a compartment does not exist, an infusion has no
-            duration, or shapes do not match.
+            duration, a known time is NaN, a known lag is negative, or shapes do not match. If such values are traced,
+            the states are NaN.
+        TypeError: If an option is not one of `sciml.solve`, or sets its times or events.
 
     Example:
         ```python
@@ -81,10 +87,11 @@ def solve_doses(
     ts = jnp.asarray(ts)
     if ts.ndim != 1 or ts.shape[0] == 0:
         raise ValueError(f"`ts` must have shape `(times,)` with at least one, but have {ts.shape}.")
+    _check_options(options)
     before = jnp.broadcast_to(False if before is None else jnp.asarray(before), ts.shape)
     at = _model_at(model, covariates)
     dtype = jnp.result_type(float, ts, doses.times)
-    first = jnp.min(jnp.where(jnp.isfinite(doses.times), doses.times, jnp.inf))
+    first = jnp.min(jnp.where(jnp.isfinite(doses.times), doses.times, jnp.inf), initial=jnp.inf)
     first = jnp.minimum(first.astype(dtype), jnp.min(ts).astype(dtype))
     example = at(first)
     if y0 is None:
@@ -96,6 +103,7 @@ def solve_doses(
         raise ValueError(f"`solve_doses` requires a state of shape `(n,)`, but `y0` has shape {y0.shape}.")
     _check_compartments(doses, y0.shape[0])
     _check_durations(doses)
+    y0 = jnp.where(_in_range(doses, ts), y0, jnp.nan)
     steps = covariates is None or isinstance(covariates, Held)
     if getattr(example, "is_linear", False) and steps:
         return _in_closed_form(model, covariates, doses, ts.astype(dtype), before, y0, first)
@@ -126,6 +134,39 @@ def _check_durations(doses: Doses) -> None:
             f"infusions into compartment {min(missing)} have no duration: it is NaN, as for RATE=-1 or -2 of a table. "
             "Set it by `doses.modified(duration=...)` or `doses.modified(rate=...)` before `solve_doses`."
         )
+
+
+def _in_range(doses: Doses, ts: Array) -> Bool[Array, ""]:
+    """Returns whether all times, lags and durations are in range.
+
+    Raises:
+        ValueError: If a known one is not.
+    """
+    never = doses.times == np.inf
+    given = [
+        ("`ts` must be finite", ts, False, lambda x: (x > -np.inf) & (x < np.inf)),
+        ("`times` of `Doses` must not be NaN or -inf", doses.times, never, lambda x: x > -np.inf),
+        ("`lag` of `Doses` must not be negative", doses.lags, never, lambda x: x >= 0),
+        ("`duration` of `Doses` must be finite", doses.durations, never, lambda x: (x >= 0) & (x < np.inf)),
+    ]
+    good = jnp.ones((), bool)
+    for rule, values, left_over, holds in given:
+        if values is None:
+            continue
+        if concrete(values) and concrete(left_over):
+            known = np.asarray(values)
+            if np.any(wrong := ~(holds(known) | np.asarray(left_over))):
+                raise ValueError(f"{rule}, but one is {known[wrong][0]:g}.")
+        good = good & jnp.all(holds(values) | left_over)
+    return good
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    for name in options:
+        if name in _OWN_OPTIONS:
+            raise TypeError(f"`solve_doses` sets `{name}` of `sciml.solve` itself, by `doses` and `ts`. Leave it out.")
+        if name not in inspect.signature(solve).parameters:
+            raise TypeError(f"`solve_doses` has no option `{name}`. Its further options are those of `sciml.solve`.")
 
 
 @filter_jit
@@ -224,8 +265,10 @@ def _by_solving(
         return over(root.ys[-1], given.phase)
 
     rows = rows_of(doses, y0, steady)
-    merged = _merged(rows)
-    events = [Schedule(merged.times, _update, merged._replace(times=jnp.zeros_like(merged.times)))]
+    events = []
+    if rows.times.shape[0]:
+        merged = _merged(rows)
+        events.append(Schedule(merged.times, _update, merged._replace(times=jnp.zeros_like(merged.times))))
     if isinstance(covariates, Held):
         events.append(covariates.jumps())
     # a state before a dose is saved so little earlier that only rounding tells the difference
