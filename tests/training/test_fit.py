@@ -260,6 +260,25 @@ def test_standard_errors_beside_a_parameter_on_its_bound():
     assert np.isnan(both.covariance).all() and "`a`, `b` ended on a bound" in both.message
 
 
+@pytest.mark.x64
+@pytest.mark.parametrize("kind", ["lower", "upper", "positive"])
+def test_standard_errors_beside_a_parameter_on_its_only_bound(kind):
+    x = np.linspace(0.0, 4.0, 9)
+    slope, bound = {"lower": (0.6, 0.9), "upper": (0.6, 0.5), "positive": (-0.7, 0.0)}[kind]
+    bounds = {"lower": (lambda m: m["b"], bound, None), "upper": (lambda m: m["b"], None, bound)}
+    given = {"positive": lambda m: m["b"]} if kind == "positive" else {"bounds": [bounds[kind]]}
+    start = {"a": jnp.array(1.0), "b": jnp.array(bound - 0.2 if kind == "upper" else bound + 0.1)}
+    residuals = lambda m, data: (m["a"] + m["b"] * x - 1 - slope * x) / 0.3  # noqa: E731
+    found = quiet(start, residuals, None, sigma=1.0, **given)
+    np.testing.assert_allclose(found.model["b"], bound, atol=1e-6)
+    np.testing.assert_allclose(found.standard_errors["a"], 0.1, rtol=1e-6)  # 0.3 / sqrt(9)
+    assert np.isnan(found.standard_errors["b"]) and "`b` ended on a bound" in found.message
+    if kind == "positive":  # an optimum that is only close to the bound
+        tiny = lambda m, data: (m["b"] * 1e9 - 3.0) * np.ones(4)  # noqa: E731
+        found = quiet({"b": jnp.array(1.0)}, tiny, None, sigma=1.0, **given)
+        np.testing.assert_allclose([found.model["b"], found.standard_errors["b"]], [3e-9, 0.5e-9], rtol=1e-4)
+
+
 def test_a_large_value_above_a_lower_bound_is_not_at_the_bound():
     x, y = line_data()
     found = quiet(Line(jnp.array(5e3), jnp.ones(())), difference, (x, 1e5 * y), bounds=[(lambda m: m.slope, 0.0, None)])

@@ -408,6 +408,18 @@ def _message(optimiser: AbstractOptimiser, status: Status, steps: int, max_steps
     return f"{optimiser.name} failed in step {steps}. {optimiser.on_divergence}"
 
 
+def _towards_bound(jacobian: np.ndarray, residuals: np.ndarray) -> np.ndarray:
+    """Returns the parameters whose Gauss-Newton step leads beyond their only bound, which has no free variable.
+
+    The free variable is the logarithm of the distance from the bound: if it falls by more than 1, so does the linear
+    model of the parameter. At an optimum that is merely close to the bound this step vanishes.
+    """
+    jacobian, residuals = np.asarray(jacobian, np.float64), np.asarray(residuals, np.float64)
+    with np.errstate(all="ignore"):
+        step = -(jacobian.T @ residuals) / np.sum(jacobian**2, axis=0)
+    return ~(step >= -1)
+
+
 def _result(
     problem: LeastSquaresProblem,
     z: Float[Array, " p"],
@@ -435,8 +447,11 @@ def _result(
         # a parameter on a bound is held there, since the loss is not a parabola across it; the others get their errors
         # so
         at_bound, at = selection.at_bound(z), np.asarray(z, np.float64)
-        free, held = ~at_bound, at_bound.any()
         scale, whole = np.asarray(selection.scale(z), np.float64), residual_at(problem)
+        near = selection.near_only_bound(z, selection.flatten(problem.model))
+        if near.any():
+            at_bound |= near & _towards_bound(jac, whole(at))
+        free, held = ~at_bound, at_bound.any()
 
         def residual(part: np.ndarray) -> np.ndarray:
             moved = at.copy()

@@ -112,6 +112,12 @@ class ParameterSelection(eqx.Module):
         )
         return np.asarray(bounded * jnp.abs(z)) > _EDGE
 
+    def near_only_bound(self, z: Float[Array, " p"], usual: Float[Array, " p"]) -> np.ndarray:
+        """Returns the parameters with one bound whose distance from it is a thousandth of a usual one, shape `(p,)`."""
+        one_sided = [isinstance(t, Bounded | Positive) and not _has_range(t) for t in self.transforms]
+        only = self.join([jnp.full(x.shape, one, x.dtype) for one, x in zip(one_sided, self.split(z), strict=True)])
+        return np.asarray(only * (usual - z)) > _NEAR
+
     def inside(self, z: Float[Array, " p"], usual: Float[Array, " p"]) -> Float[Array, " p"]:
         """Returns the free variables with parameters that have run into a bound moved off it.
 
