@@ -491,3 +491,9 @@ def test_no_doses_at_all():
     for model in (ONE, own_model):
         states = pk.solve_doses(model, nothing, ts, y0=jnp.ones(1))
         np.testing.assert_allclose(states[:, 0], np.exp(-0.2 * np.array([0.0, 2.0])), rtol=1e-3)
+
+
+def test_the_only_time_is_that_of_an_infusion():
+    """Its interval has no length, in which a traced table still has to switch the infusion on."""
+    level = jax.jit(lambda t: pk.solve_doses(own_model, pk.Doses(t, 9.0, duration=4.0), t[None], y0=jnp.ones(1)))
+    np.testing.assert_allclose(level(2.0), 1.0, rtol=1e-5)

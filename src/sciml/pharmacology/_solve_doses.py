@@ -276,8 +276,8 @@ def _by_solving(
     saved = jnp.where(before, ts - little, ts)
     order = jnp.argsort(saved)
     saved = saved[order]
-    # times that are all the same need an interval, however short
-    end = jnp.maximum(saved[-1], first + jnp.finfo(ts.dtype).eps * jnp.maximum(jnp.abs(first), 1))
+    # times that are all the same need an interval, short but resolved
+    end = jnp.maximum(saved[-1], first + jnp.finfo(ts.dtype).eps ** 0.5 * jnp.maximum(jnp.abs(first), 1))
     sol = run((y0, jnp.zeros_like(y0)), first, end, events, jnp.maximum(saved, first), at)
     place = jnp.zeros_like(order).at[order].set(jnp.arange(order.shape[0]))
     states = sol.ys[0][place]
