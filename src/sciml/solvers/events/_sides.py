@@ -105,14 +105,14 @@ def one_sided(attempt: Attempt) -> Attempt:
     def on_line(y: Y, change: Y, factor: Array) -> Y:
         return jax.tree.map(lambda x, r: x + factor.astype(x.dtype) * r, y, change)
 
-    def state(y: Y, change: Y, places: RealScalarLike) -> Y:
+    def state(y: Y, change: Y, places: float | Array) -> Y:
         """The state at a number of parts before the end, with algebraic variables that are consistent there."""
         there = on_line(y, change, places * part)
         if base.traits.field_is_rate:
             return there
         return base.coordinates.after_event(field.base, attempt.end + places * part * h, there, there)[0]
 
-    def rate(y: Y, places: RealScalarLike) -> Y:
+    def rate(y: Y, places: float | Array) -> Y:
         found = base.coordinates.rate(field.base, attempt.end + places * part * h, y)
         return jax.tree.map(lambda r: r * h.astype(r.dtype), found)
 
