@@ -131,8 +131,8 @@ class LatentODE(AbstractModel):
         Args:
             ts: The times.
             ys: The observations; missing ones do not matter, NaN included.
-            seen: The observations. A time at which nothing is changes nothing, as at the end of a record that was
-                padded.
+            seen: Whether each observation exists. Times without observations have no effect, as at the padded end of a
+                record.
         """
         p = with_dtype(self, ys.dtype)
         gaps = jnp.diff(ts, append=ts[-1:]).astype(ys.dtype)  # to what was read before, the observation that follows

@@ -228,11 +228,12 @@ class SparseModel(AbstractModel):
     Example:
         ```python
         import jax.numpy as jnp
+        from sciml import training
         from sciml.models.sparse import Polynomials
-        from sciml.models.sparse._sparse_model import SparseModel
 
-        coefficients = jnp.array([[0.0, 0.0], [0.0, -4.0], [1.0, 0.0]])  # of 1, x and v
-        spring = SparseModel(Polynomials(1), coefficients, ("x", "v"))
+        xv = jnp.array([[0.5, 2.0], [1.0, -1.0], [-0.3, 0.7], [0.2, 0.1]])
+        rates = jnp.stack([xv[:, 1], -4 * xv[:, 0]], axis=1)  # of a spring
+        spring = training.sindy(Polynomials(1), xv, derivatives=rates, names=("x", "v")).model
         assert str(spring) == "dx/dt = v\ndv/dt = -4 x"
         assert jnp.allclose(spring(0.0, jnp.array([0.5, 2.0]), None), jnp.array([2.0, -2.0]))
         ```
