@@ -11,10 +11,10 @@ class Horizon(eqx.Module):
     Attributes:
         time: The time from which a gradient with respect to earlier values is meaningless; infinite if it is never
             reached.
-        rate: How fast changes grow, 1/time: the slope of the logarithm of `growth`. In the long run that is the largest
-            exponent of Lyapunov; see `lyapunov_exponents`.
+        rate: How fast changes grow, 1/time: the slope of the logarithm of `growth`. In the long run this is the largest
+            Lyapunov exponent; see `lyapunov_exponents`.
         ts: Times, from the start to the end.
-        growth: By how much the change that has grown most has grown until then.
+        growth: The factor by which the fastest-growing change has grown until then.
         status: A code of `sciml.Status`.
 
     Example:

@@ -31,7 +31,7 @@ class Locus(eqx.Module):
     Attributes:
         parameters: Both parameters, those of `where` and of `along`.
         ys: The states, a PyTree like the state with the points first.
-        frequency: Of Hopf points the angular frequency, otherwise zero.
+        frequency: The angular frequency of Hopf points, otherwise zero.
         status: A code of `sciml.Status` for each of both ends.
     """
 

@@ -219,7 +219,7 @@ class LogDensity(eqx.Module):
         return self._selection.dtype
 
     def ravel(self, position: PyTree) -> Float[Array, " p"]:
-        """Returns a position as one vector, in the order of `names`; such a vector as it is.
+        """Returns a position as one vector, in the order of `names`; a vector is returned unchanged.
 
         Raises:
             ValueError: If it is not a position of this density.

@@ -104,7 +104,7 @@ class MorrisEffects(eqx.Module):
         names: The parameters' names, in the order of the last axis.
         mean: $\mu_i$, the mean effect, which cancels where a result rises here and falls there; shape `(*result,
             parameters)`.
-        mean_absolute: $\mu^*_i$, the mean of its modulus: near zero for parameters that may be left as they are.
+        mean_absolute: $\mu^*_i$, the mean of its modulus: near zero for parameters without influence.
         deviation: $\sigma_i$, the spread of effects between places: zero if the result is linear in the parameter
             without interactions.
         error: The standard error of $\mu^*_i$.

@@ -235,7 +235,7 @@ class AdjointMemory(NamedTuple):
 
     @property
     def recommended(self) -> AbstractAdjoint:
-        """Of the exact adjoints that the budget holds, the one with the fewest forward passes, then the least memory.
+        """The exact adjoint within the budget that has the fewest forward passes, then the least memory.
 
         If the budget only fits adjoints with a caveat, the first of these.
 

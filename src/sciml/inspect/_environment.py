@@ -282,7 +282,7 @@ class Environment(NamedTuple):
     """The environment of a program; made by `environment`, and printed as a report.
 
     Attributes:
-        versions: Of Python, JAX and the packages that sciml is built on.
+        versions: The versions of Python, JAX and the packages that sciml is built on.
         devices: How many devices there are of each kind, such as `{"cpu": 8}`.
         settings: The settings of JAX that change numbers or speed, such as `jax_enable_x64`.
         variables: The variables `XLA_FLAGS`, `JAX_*` and similar ones in the process's environment.

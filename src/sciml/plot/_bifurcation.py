@@ -35,7 +35,7 @@ def bifurcation(
         ax: The `matplotlib.axes.Axes` to draw on; a new figure if None.
         parameter: The name of the parameter, for the axis.
         labels: A name for each component; for a function its name.
-        members: Of a batch, how many members to draw, evenly spaced, or the indices of those to draw; by default at
+        members: For a batch, the number of members to draw, evenly spaced, or their indices; by default at
             most 20.
         title: A title above the picture.
 

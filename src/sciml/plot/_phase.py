@@ -42,7 +42,7 @@ def phase(
         y: The component along the vertical axis.
         ax: The `matplotlib.axes.Axes` to draw on; a new figure if None.
         labels: A name for each component.
-        members: Of a batch, how many members to draw, evenly spaced, or the indices of those to draw; by default
+        members: For a batch, the number of members to draw, evenly spaced, or their indices; by default
             at most 20.
         title: A title above the picture.
 

@@ -40,7 +40,7 @@ def rows(
     Args:
         sol: A `sciml.Solution`, or an object like one; see `trajectory`.
         labels: A name for each component, in the order of the leaves.
-        members: Of a batch, the members to draw as lines; see `trajectory`.
+        members: For a batch, the members to draw as lines; see `trajectory`.
         title: A title above the picture.
         cmap: A colour map of Matplotlib, or its name, to take the colours of the lines from.
         vmin: The lower end of the axes, a number or one for each component; the minimum of the data if None.
@@ -324,8 +324,8 @@ def trajectory(
             `status`; in a batch, each with the same leading axes.
         ax: The `matplotlib.axes.Axes` to draw on; a new figure if None.
         labels: A name for each component, in the order of the leaves, such as `"T [K]"`; one for an image.
-        members: Of a batch, how many members to draw as lines, evenly spaced, or the indices of those to draw; over
-            the fan if there is one. Of an image, the members whose median is drawn.
+        members: For a batch, the number of members to draw as lines, evenly spaced, or their indices; over
+            the fan if there is one. For an image, the members whose median is drawn.
         title: A title above the picture.
         cmap: A colour map of Matplotlib, or its name, for the image, or to take the colours of the lines from.
         vmin: The lower end of the axis, or of the colours of the image; the minimum of the data if None.

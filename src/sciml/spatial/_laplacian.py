@@ -140,9 +140,9 @@ class Biharmonic(eqx.Module):
     slope given, has another form.
 
     Between walls the inner Laplacian has an order two higher than requested: the outer one divides its error, which is
-    not smooth next to a wall, by the spacing squared. So $\nabla^4 u$ keeps its order up to the walls. Of order 2 it is
-    the square of the symmetric Laplacian, and it is its *solutions* that are of second order. Order 8 requires periodic
-    axes, because between walls rounding hides it.
+    not smooth next to a wall, by the spacing squared. So $\nabla^4 u$ keeps its order up to the walls. With order 2 it
+    is the square of the symmetric Laplacian; its *solutions* are of second order. Order 8 requires periodic axes,
+    because between walls rounding hides it.
 
     Attributes:
         inner: The Laplacian of $u$.

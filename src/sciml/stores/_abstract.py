@@ -169,7 +169,7 @@ class AbstractStore(abc.ABC):
     def create_manifest(self, manifest: dict[str, Any]) -> bool:
         """Writes the manifest where none has been written, and returns whether that was so.
 
-        Of several runs that open one new store at the same time, only one gets True. By default by a file in `path`; a
+        If several runs open one new store at the same time, only one gets True. By default by a file in `path`; a
         store with its own `write_manifest` checks first, under a lock of this process.
 
         Raises:

@@ -13,7 +13,7 @@ from ._abstract import AbstractDistribution
 
 
 class Custom(AbstractDistribution):
-    """A distribution that functions give: one's own, or one of NumPyro, distrax or TensorFlow Probability.
+    """A distribution given by functions: your own, or one of NumPyro, distrax or TensorFlow Probability.
 
     Attributes:
         fn: `fn(x)`, the logarithm of the density, elementwise or summed.

@@ -183,7 +183,7 @@ class StencilUpdate(eqx.Module):
     def new_values(self, nb: Callable[..., Array], params: PyTree, like: Any) -> Fields:
         """Returns the results of `fn`, in the order of the fields and of the values passed on.
 
-        Of an update of several stages, all are called.
+        All stages of an update are called.
 
         Args:
             nb: Returns neighbours.

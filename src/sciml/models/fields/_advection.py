@@ -39,8 +39,8 @@ class Advection(AbstractModel):
 
     $$\partial_t u = -v \cdot \nabla u$$
 
-    The state is the field $u$. With a constant velocity it travels without change, $u(t, x) = u_0(x - v t)$; the
-    scheme leans against the flow (`sciml.spatial.Upwind`).
+    The state is the field $u$. With a constant velocity it travels without change, $u(t, x) = u_0(x - v t)$; the scheme
+    is upwind (`sciml.spatial.Upwind`).
 
     Good values: `velocity=1`, a periodic box of length 1, time from 0 to 1, a step of half the time that a wave takes
     to cross a cell.

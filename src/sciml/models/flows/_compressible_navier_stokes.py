@@ -42,7 +42,7 @@ class CompressibleNavierStokes(AbstractConservationLaw):
     kernel for them.
 
     Along `NoSlipWall` the gas has the velocity of the wall, and its temperature or no flux of heat; along `Reflecting`
-    it slips. At a side whose values vary along it the stress lacks how they do.
+    it slips. The stress at a side ignores a variation of its values along the side.
 
     Good values: the defaults, a Mach number of about 0.1, and a Reynolds number, $\rho v L / \mu$, of at most some
     thousand: of the scales that dissipate there should be cells.
@@ -63,9 +63,9 @@ class CompressibleNavierStokes(AbstractConservationLaw):
         gamma: $\gamma$, the ratio of specific heats.
         exponent: $\omega$, about 0.7 for air, or None.
         reference: $T_0$.
-        reconstruction: How values in cells are continued to the faces.
+        reconstruction: The reconstruction of values at the faces.
         flux: The numerical flux between two states, without viscosity.
-        variables: In which variables they are continued.
+        variables: The variables that are reconstructed.
         limiter: The limiter that keeps density and pressure positive, or None.
         forces: $s$ as a function `(t, y, args)` of the conserved state, or None.
 

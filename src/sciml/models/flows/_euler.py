@@ -42,9 +42,9 @@ class Euler(AbstractConservationLaw):
         boundary: The conditions beyond the sides: `Periodic()`, `Inflow(state)`, `Outflow()`, `Reflecting()`,
             `MovingWall(velocity)`, or several by name.
         gamma: $\gamma$.
-        reconstruction: How values in cells are continued to the faces.
+        reconstruction: The reconstruction of values at the faces.
         flux: The numerical flux between two states.
-        variables: In which variables they are continued.
+        variables: The variables that are reconstructed.
         limiter: The limiter that keeps density and pressure positive, or None.
         forces: $s$ as a function `(t, y, args)` of the conserved state, or None. Arrays among the leaves of a module
             are parameters.

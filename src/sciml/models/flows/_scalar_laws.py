@@ -50,7 +50,7 @@ class Transport(AbstractScalarLaw):
         grid: The grid.
         boundary: The conditions beyond the sides: `Periodic()`, `Inflow(value)`, `Outflow()`, or several by name.
         velocity: $v$; a number in one dimension.
-        reconstruction: How values in cells are continued to the faces.
+        reconstruction: The reconstruction of values at the faces.
         flux: The numerical flux between two states; by default upwind, `Roe(0.0)`.
 
     Raises:
@@ -119,7 +119,7 @@ class InviscidBurgers(AbstractScalarLaw):
     Args:
         grid: The grid.
         boundary: The conditions beyond the sides: `Periodic()`, `Inflow(value)`, `Outflow()`, or several by name.
-        reconstruction: How values in cells are continued to the faces.
+        reconstruction: The reconstruction of values at the faces.
         flux: The numerical flux between two states; by default `Roe()`.
 
     Source:
@@ -182,7 +182,7 @@ class Traffic(AbstractScalarLaw):
             name.
         speed: $v$.
         jam: $\rho_m$.
-        reconstruction: How values in cells are continued to the faces.
+        reconstruction: The reconstruction of values at the faces.
         flux: The numerical flux between two states; by default `Roe()`.
 
     Raises:

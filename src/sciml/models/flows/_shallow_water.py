@@ -41,9 +41,9 @@ class ShallowWater(AbstractConservationLaw):
         gravity: $g$.
         friction: $k$.
         dry: The depth below which velocities fade out.
-        reconstruction: How values in cells are continued to the faces.
+        reconstruction: The reconstruction of values at the faces.
         flux: The numerical flux between two states.
-        variables: In which variables they are continued.
+        variables: The variables that are reconstructed.
         limiter: The limiter that keeps the depth positive, or None.
 
     Raises:

@@ -215,7 +215,7 @@ class FiniteVolumes(eqx.Module):
         grid: The grid.
         boundary: One condition for all sides, or by name: `{"x-": Inflow(state), "x+": Outflow(), "y": Periodic()}`;
             or a `sciml.parallel.Domain` that splits the grid over devices.
-        reconstruction: How values are continued to the faces.
+        reconstruction: The reconstruction of values at the faces.
         flux: The numerical flux between two states.
         variables: In which variables.
         limiter: The limiter that keeps the state positive.

@@ -11,7 +11,7 @@ from ._reconstruction import AbstractReconstruction
 
 
 class AbstractVariables(eqx.Module):
-    """In which variables the values in cells are continued to the faces.
+    """The variables in which values at the faces are reconstructed.
 
     Example:
         ```python

@@ -21,7 +21,7 @@ class Windows(eqx.Module):
             shorter stays at its end.
         ys: The observations, each leaf of shape `(windows, times, ...)`; zero for missing values.
         seen: Whether a value was observed, like `ys`.
-        experiment: Of which experiment it is, from 0.
+        experiment: The number of its experiment, from 0.
         followed: Whether the next window starts where it ends, that is, belongs to the same experiment.
     """
 

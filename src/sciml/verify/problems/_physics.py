@@ -258,8 +258,8 @@ def beltrami_flow(
 
     $$u = \begin{pmatrix} A \sin z + C \cos y \\ B \sin x + A \cos z \\ C \sin y + B \cos x \end{pmatrix} e^{-\nu t}$$
 
-    All of its transport is balanced by the pressure, so that it decays as it is: an exact solution of the Navier-Stokes
-    equations whose transport is not zero, in a periodic box of length $2 \pi$.
+    All of its transport is balanced by the pressure, so that it decays without a change of shape: an exact solution of
+    the Navier-Stokes equations whose transport is not zero, in a periodic box of length $2 \pi$.
 
     Args:
         x: Along the first axis.

@@ -66,8 +66,8 @@ def heat_kernel(
 
     $$u = \prod_i \frac{1}{\sqrt{4 \pi D_i t}} \exp\left(-\frac{(x_i - v_i t)^2}{4 D_i t}\right)$$
 
-    From the time $t_0$ on it is an exact solution that starts as a Gaussian pulse of the variance $2 D t_0$. It fills
-    all of space, and serves a box as long as it is small at the walls.
+    From the time $t_0$ on it is an exact solution that starts as a Gaussian pulse of the variance $2 D t_0$. It is
+    defined in unbounded space, and is valid in a box as long as it is small at the walls.
 
     Args:
         coordinates: The places, one array for each axis that broadcasts against the others, such as `grid.centers`.

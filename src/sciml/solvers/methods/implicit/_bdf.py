@@ -380,8 +380,8 @@ class BDF(AbstractStepper):
 
     by Newton's iteration, one linear system of the size of the state. The $\kappa_k$ of Klopfenstein and Shampine make
     the error, $(\kappa_k \gamma_k + \frac{1}{k+1}) (y_{n+1} - y^*)$, smaller than for Gear's formulas. When the step
-    changes, the differences are recomputed for the same polynomial at the new distance. Of systems that are not written
-    out entry by entry the factors are kept until the iteration no longer converges with them. After $k + 1$ steps of
+    changes, the differences are recomputed for the same polynomial at the new distance. The factors of systems that are
+    not written out entry by entry are kept until the iteration no longer converges with them. After $k + 1$ steps of
     one length the next order is the one of $k - 1$, $k$, $k + 1$ that allows the longest step, by the estimates of the
     errors of all three.
 

@@ -202,8 +202,8 @@ class ESDIRK(AbstractStepper):
     of diffrax's `Kvaerno3`, `Kvaerno4`, `Kvaerno5`, `KenCarp3`, `KenCarp4`, `KenCarp5`, or of a custom tableau in a
     `diffrax.AbstractESDIRK`. All of these are L-stable and stiffly accurate, with an error estimate that is bounded for
     very stiff equations. `sciml.solve(solver=diffrax.Kvaerno5())` is the same; this class adds a mass matrix
-    and iterations for linear systems. Of a pair for two parts of an equation, as KenCarp's are, it takes the implicit
-    one for all of it; `ARK` and `ARK(order=4)` are the pairs, for stiff parts that are linear.
+    and iterations for linear systems. From a pair of methods for two parts of an equation, such as KenCarp's, it uses
+    the implicit one for the whole equation; `ARK` and `ARK(order=4)` are the pairs, for stiff parts that are linear.
 
     The increments of the stages, $u_i = z_i$ and what comes before it, are solved for one after another by Newton's
     iteration with one Jacobian, that at the start of the step, and one factorisation of $M - h \gamma J$. It ends when

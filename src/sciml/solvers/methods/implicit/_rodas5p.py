@@ -114,8 +114,8 @@ class Rodas5P(AbstractRosenbrockSolver):
 
     Attributes:
         mass: The constant matrix $M$, of shape `(n, n)` for a state of `n` elements (a PyTree in the order
-            of its leaves), or None for the identity. Of complex elements it multiplies real and imaginary
-            parts alike.
+            of its leaves), or None for the identity. For complex elements it multiplies real and imaginary parts
+            equally.
         linear_solver: `lineax.GMRES` or `lineax.BiCGStab` for linear systems in which the Jacobian is only multiplied
             with vectors; None to choose by its structure. Systems are solved to its tolerances or to a small part of
             the tolerated error of a step, whichever is smaller, and derivatives to nearly all digits. A step whose

@@ -154,7 +154,7 @@ class SemiImplicitEuler(AbstractStructuredNoiseStepper):
     $$y_1 = y + h A ((1 - \theta) y + \theta y_1) + h N(t, y) + g(t, y) \, \Delta W,$$
 
     one solve a step by whatever is fastest for the model, and steps as long as $N$ and $g$ allow. In the sense of Ito;
-    the order is 1 with additive noise. Of a linear equation a mode that decays at the rate $\lambda$ has at rest
+    the order is 1 with additive noise. For a linear equation, a mode that decays at the rate $\lambda$ has at rest
     $1 / (1 + (\theta - \tfrac12) \lambda h)$ of its variance: all of it with $\theta = \tfrac12$, which does not damp
     what is faster than a step, but flips its sign. `StochasticETD1` is exact there, for drifts that have modes.
 
