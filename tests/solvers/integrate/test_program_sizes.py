@@ -74,7 +74,7 @@ PROGRAMS = {
     "chain of 12, BDF": (solve(chain, 12, solver=BDF, saveat=SAVES), 3100, 9400),
     "chain of 100": (solve(chain, 100, solver=RODAS), 3000, 8900),
     "bouncing ball": (solve(falling, 2, events=BOUNCE), 2900, 8800),
-    "heat, unequal walls": (heat(None), 2300, 6500),
+    "heat, unequal walls": (heat(None), 2300, 5800),
     "shock tube": (tube, 2850, 6800),
     "heat, unequal walls, ARK": (heat(3), 3600, 12000),
 }

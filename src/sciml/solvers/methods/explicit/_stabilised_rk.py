@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from ...._jax._checkpointed_scan import checkpointed_scan
-from ...._jax._loops import while_loop
+from ...._jax._loops import scan, while_loop
 from ...._jax._vma import match
 from ...._types import Args, RealScalarLike, Y
 from ...control._stability import estimated_radius, of_real_interval, spectrum_of
@@ -179,13 +178,19 @@ class AbstractStabilised(AbstractStructuredStepper):
         return while_loop(lambda c: c[0] <= stages, body, start, like=(stages, like))[1]
 
     def _up_to_the_most(self, iterate, carry, stages, like):
-        def body(carry, number):
+        def one(carry, number):
             # under `jax.vmap` a conditional computes both branches
             return jax.lax.cond(number <= stages, lambda c: iterate(number, c), lambda c: c, carry), None
 
-        carry = match(carry, (stages, like))
-        numbers = match(jnp.arange(2, self.longest_recurrence + 1, dtype=stages.dtype), (stages, like))
-        return checkpointed_scan(body, carry, numbers)[0]
+        def some(carry, numbers):
+            run = lambda c: scan(jax.checkpoint(one, prevent_cse=False), c, numbers, like=(stages, like))[0]  # noqa: E731
+            return jax.lax.cond(numbers[0] <= stages, run, lambda c: c, carry), None
+
+        # the states of stages are kept in two levels, and a group of stages that a step does not need is left out
+        size = math.isqrt(self.longest_recurrence)
+        numbers = jnp.arange(2, 2 + size * math.ceil((self.longest_recurrence - 1) / size), dtype=stages.dtype)
+        numbers = match(numbers.reshape(-1, size), (stages, like))
+        return scan(jax.checkpoint(some, prevent_cse=False), match(carry, (stages, like)), numbers)[0]
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Y, y1: Y, dense: Any) -> Y:
         """Returns the state at `t + theta * h` by the cubic polynomial of both ends' states and slopes."""
