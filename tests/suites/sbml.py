@@ -163,11 +163,13 @@ def simulated(path: pathlib.Path, settings: Settings, times: Any) -> dict[str, A
     Raises:
         RuntimeError: If the solve fails.
     """
+    import diffrax
     import jax
     import jax.numpy as jnp
     import sbmlode
 
     import sciml
+    from sciml import AbstractDelayed
 
     model = sciml.models.read_sbml(path)
     atol = min(1e-9, ATOL * settings.absolute)
@@ -181,6 +183,21 @@ def simulated(path: pathlib.Path, settings: Settings, times: Any) -> dict[str, A
         )  # fmt: skip
         return sol.status, jax.vmap(model.values)(sol.ts, sol.ys), sol.ys
 
+    if isinstance(model, AbstractDelayed):
+        # the past is interpolated to fourth order, which the error estimate of a step does not contain
+        dtmax = 0.05 * float(jnp.min(model.delays))
+        controller = diffrax.PIDController(rtol=RTOL, atol=atol, dtmax=dtmax)
+        at, delayed = jnp.asarray(times), dict(stepsize_controller=controller, max_steps=200_000)
+
+        @jax.jit
+        def past_too():
+            sol = sciml.solve(
+                model, model.y0, t0=0.0, t1=float(times[-1]), saveat=model.times_for(at),
+                events=model.events() or None, throw=False, **delayed,
+            )  # fmt: skip
+            return sol.status, model.values_at(at, sol), sol.ys
+
+        solved = past_too
     if not model.states:
         values = jax.vmap(lambda t: model.values(t, model.y0))(jnp.asarray(times))
     else:

@@ -122,7 +122,7 @@ from .flows._vorticity import Vorticity as Vorticity, kolmogorov_forcing as kolm
 from .networks._antimony import read_antimony as read_antimony
 from .networks._arrhenius import Arrhenius as Arrhenius
 from .networks._reaction_network import ReactionNetwork as ReactionNetwork
-from .networks._sbml_model import read_sbml as read_sbml
+from .networks._read_sbml import read_sbml as read_sbml
 from .ode._excitable import (
     FitzHughNagumo as FitzHughNagumo,
     IntegrateAndFire as IntegrateAndFire,

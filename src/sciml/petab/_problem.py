@@ -17,7 +17,8 @@ from .._jax._differentiable import as_one_operation
 from .._types import Key
 from ..inference import Custom, LogDensity, Uniform, log_density
 from ..inference.distributions._abstract import AbstractDistribution
-from ..models.networks._sbml_model import SBMLModel, read_sbml
+from ..models.networks._read_sbml import read_sbml
+from ..models.networks._sbml_model import SBMLModel
 from ..solvers import Rodas5P
 from ..solvers._solve import solve
 from ..solvers.adjoints._direct import Direct
@@ -312,7 +313,10 @@ class _Compiled:
     def __init__(self, tables: Tables):
         pool = Pool([p.name for p in tables.parameters])
         self.tables = tables
-        self.conditions = conditions_of(tables, read_sbml(tables.sbml), pool)
+        model = read_sbml(tables.sbml)
+        if not isinstance(model, SBMLModel):
+            raise ValueError(f"{tables.name}: the model uses an unsupported feature, delayed states.")
+        self.conditions = conditions_of(tables, model, pool)
         self.observables = measured(tables, self.conditions, pool)
         self.numbers = np.array(pool.numbers)  # with those of measurements
         self.simulations = simulations_of(tables, self.conditions.numbers)

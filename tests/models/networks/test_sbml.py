@@ -186,7 +186,7 @@ def test_steps_end_where_a_piecewise_of_the_time_jumps():
             dict(events=event(ap("eq", ci("x"), cn(0.5)), {"x": cn(1)})),
             "`happens` tests a time-dependent value for equality",
         ),
-        (dict(rate=f"<apply>{DELAY}{ci('x')}{cn(1)}</apply>"), "delay .`x`."),
+        (dict(rate=f"<apply>{DELAY}{ci('x')}{ci('x')}</apply>"), "delay .`x`."),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(lists, words):

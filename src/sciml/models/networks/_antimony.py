@@ -3,10 +3,12 @@
 import os
 import pathlib
 
-from ._sbml_model import SBMLModel, read_sbml
+from ._read_sbml import read_sbml
+from ._sbml_delayed_model import DelayedSBMLModel
+from ._sbml_model import SBMLModel
 
 
-def read_antimony(source: str | os.PathLike) -> SBMLModel:
+def read_antimony(source: str | os.PathLike) -> SBMLModel | DelayedSBMLModel:
     """Reads a model in Antimony, which the package antimony translates to SBML; see `read_sbml`.
 
     Args:

@@ -6,7 +6,7 @@ system stays one of ordinary differential equations. Further rules have $-b / a$
 so that rules that share variables are eliminated one after another, as in Gauss' method.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ._formulas import Formula, names_in, renamed, zero_of
@@ -20,17 +20,10 @@ def solve_algebraic_rules(doc: Any) -> None:
     Raises:
         ValueError: If one is not linear in any variable that it may determine.
     """
-    from sbmlode.io import flatten
-
     if not any(element.getElementName() == "algebraicRule" for element in doc.getListOfAllElements()):
         return
-    comp = doc.getModel().getPlugin("comp")
-    if comp is not None and comp.getNumSubmodels():
-        flatten(doc)  # a variable of a submodel may be determined by a rule of the model around it
     model = doc.getModel()
-    bodies = {f.getId(): f for f in model.getListOfFunctionDefinitions() if f.getBody() is not None}
-    arguments = {n: tuple(f.getArgument(i).getName() for i in range(f.getNumArguments())) for n, f in bodies.items()}
-    read = Mathematics({name: (arguments[name], f.getBody()) for name, f in bodies.items()}).formula
+    read = reader_of(model)
     rules = [rule for rule in model.getListOfRules() if rule.isSetMath()]
     assigned = {rule.getVariable(): read(rule.getMath()) for rule in rules if rule.isAssignment()}
     free = _free(model)
@@ -61,6 +54,13 @@ def solve_algebraic_rules(doc: Any) -> None:
         rule = model.createAssignmentRule()
         rule.setVariable(name)
         rule.setMath(syntax_tree(value))
+
+
+def reader_of(model: Any) -> Callable[[Any], Formula]:
+    """Returns a function that reads the syntax trees of a model."""
+    bodies = {f.getId(): f for f in model.getListOfFunctionDefinitions() if f.getBody() is not None}
+    arguments = {n: tuple(f.getArgument(i).getName() for i in range(f.getNumArguments())) for n, f in bodies.items()}
+    return Mathematics({name: (arguments[name], f.getBody()) for name, f in bodies.items()}).formula
 
 
 def place_of(element: Any) -> str:

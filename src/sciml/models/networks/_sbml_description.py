@@ -7,8 +7,9 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ._formulas import Formula, names_in, suggestion
-from ._program import StaticContent
+from ._formulas import Formula, depends_on_any, names_in, suggestion
+from ._program import StaticContent, needed
+from ._sbml_delays import replace_delays
 from ._sbml_document import place_of_name, read_document
 from ._sbml_math import TIME, Mathematics
 
@@ -79,6 +80,7 @@ class SBMLDescription:
         initial: Formulas of what has one at the start: states, and constants with an initial assignment.
         events: The events.
         reactions: Identifiers of the reactions.
+        delayed: The states and lags that names stand for: `S(t - lag)`.
     """
 
     name: str
@@ -89,11 +91,12 @@ class SBMLDescription:
     initial: dict[str, Formula]
     events: list[SBMLEvent]
     reactions: list[str]
+    delayed: dict[str, tuple[str, Formula]] = dataclasses.field(default_factory=dict)
 
     @property
     def names(self) -> set[str]:
         """All that formulas may refer to."""
-        return {TIME, *self.states, *self.constants, *self.assignments, *self.initial}
+        return {TIME, *self.states, *self.constants, *self.assignments, *self.initial, *self.delayed}
 
     def formulas(self) -> list[tuple[str, list[Formula]]]:
         """All formulas, with their owners."""
@@ -112,17 +115,19 @@ class SBMLDescription:
                 tuple(self.initial.items()),
                 tuple(self.events),
                 tuple(self.reactions),
+                tuple(self.delayed.items()),
             )
         )
 
 
 def sbml_described(static: StaticContent) -> SBMLDescription:
     """The model that `SBMLDescription.static` made a value of; constants without their values."""
-    name, states, constants, assignments, rates, initial, events, reactions = static.content
+    name, states, constants, assignments, rates, initial, events, reactions, delayed = static.content
     missing = dict.fromkeys(constants, math.nan)
     return SBMLDescription(
-        name, list(states), missing, dict(assignments), dict(rates), dict(initial), list(events), list(reactions)
-    )
+        name, list(states), missing, dict(assignments), dict(rates), dict(initial), list(events), list(reactions),
+        dict(delayed),
+    )  # fmt: skip
 
 
 def read_description(source: str | os.PathLike) -> SBMLDescription:
@@ -142,6 +147,7 @@ def read_description(source: str | os.PathLike) -> SBMLDescription:
     if not is_text and not pathlib.Path(source).is_file():
         raise FileNotFoundError(f"there is no file {str(source)!r}.")
     doc = read_document(source)
+    delayed = replace_delays(doc)
     try:
         system = sbmlode.OdeSystem.from_sbml(doc)
     except (AttributeError, KeyError, TypeError) as error:  # what it says nothing of itself
@@ -151,6 +157,9 @@ def read_description(source: str | os.PathLike) -> SBMLDescription:
         found = ", ".join(f"{what} (`{where}`)" for what, where in unsupported)
         raise ValueError(f"the SBML model uses an unsupported feature: {found}.")
     description = _described(system)
+    description.constants = {name: x for name, x in description.constants.items() if name not in delayed}
+    description.delayed = delayed
+    _check_delays(description)
     for owner, formulas in description.formulas():
         for name in (name for formula in formulas for name in names_in(formula)):
             if name not in description.names:
@@ -159,6 +168,17 @@ def read_description(source: str | os.PathLike) -> SBMLDescription:
                     f"SBML{place_of_name(doc, name)}: the formula of `{owner}` has the unknown name `{name}`.{close}"
                 )
     return description
+
+
+def _check_delays(description: SBMLDescription) -> None:
+    """Checks that delays are of states, and that no event depends on them."""
+    for name, (state, _) in description.delayed.items():
+        if state not in description.states:
+            raise ValueError(f"the SBML model uses an unsupported feature: delay of `{state}`, which is not a state.")
+        for event in description.events:
+            used = [*event.formulas, *needed(event.formulas, description.assignments).values()]
+            if any(depends_on_any(formula, {name}) for formula in used):
+                raise ValueError(f"the SBML model uses an unsupported feature: delay (`{event.name}`).")
 
 
 def _described(system: Any) -> SBMLDescription:

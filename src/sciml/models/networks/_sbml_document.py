@@ -25,7 +25,7 @@ def read_document(source: str | os.PathLike) -> Any:
         ValueError: If it is not SBML, or has an unsupported feature that the analysis would not detect.
     """
     import libsbml
-    from sbmlode.io import read_document as read
+    from sbmlode.io import flatten, read_document as read
 
     try:
         doc = read(pathlib.Path(source) if isinstance(source, os.PathLike) else source)
@@ -45,6 +45,9 @@ def read_document(source: str | os.PathLike) -> Any:
                         f"{place_of(reaction)}."
                     )
         _Sizes(model, libsbml.AST_FUNCTION).check()
+    comp: Any = models[0].getPlugin("comp")
+    if comp is not None and comp.getNumSubmodels():
+        flatten(doc)  # a variable of a submodel may be determined by a rule of the model around it
     solve_algebraic_rules(doc)
     return doc
 

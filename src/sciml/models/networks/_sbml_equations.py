@@ -61,7 +61,7 @@ def sbml_equations(static: StaticContent) -> SBMLEquations:
             row[name] = row.get(name, 0.0) + factor
         rows.append(row)
     formulas = ordered(model.assignments | start.constants() | {name: term for term, name in terms.items()})
-    program = FormulaProgram([*model.states, TIME, *constants], formulas)
+    program = FormulaProgram([*model.states, TIME, *constants, *model.delayed], formulas)
     sums = Sums([{int(program.places[name]): x for name, x in row.items()} for row in rows])
     at_start = {name: start.of(name) for name in model.states}
     initial = FormulaProgram(constants, ordered(start.found))
@@ -71,11 +71,47 @@ def sbml_equations(static: StaticContent) -> SBMLEquations:
     return SBMLEquations(formulas, program, sums, initial, slots, *_times(model, start))
 
 
-class _Start:
-    """The meaning of names at the start, as formulas of constants."""
+class SBMLPast(NamedTuple):
+    """The past of a model with delays.
 
-    def __init__(self, model: SBMLDescription):
-        self.model = model
+    Attributes:
+        lags: Of constants, the lags.
+        lag_slots: The positions of different lags among its results.
+        which: Of each name for a past state, which of these lags.
+        states: Of each, the position in the state.
+        before: Of the time and constants, the state before the start.
+        before_slots: The positions of states among its results.
+    """
+
+    lags: FormulaProgram
+    lag_slots: np.ndarray
+    which: np.ndarray
+    states: np.ndarray
+    before: FormulaProgram
+    before_slots: np.ndarray
+
+
+@functools.lru_cache(maxsize=64)
+def past_of(static: StaticContent) -> SBMLPast:
+    """The past of a model with delays."""
+    model = sbml_described(static)
+    different = list(dict.fromkeys(lag for _, lag in model.delayed.values()))
+    named = {f"lag {i}": ("+", lag, 0.0) for i, lag in enumerate(different)}
+    lags = FormulaProgram(list(model.constants), ordered(_Start(model).constants() | named))
+    then = _Start(model, TIME)
+    names = [then.of(state) for state in model.states]
+    before = FormulaProgram([TIME, *model.constants], ordered(then.found))
+    return SBMLPast(
+        lags, lags.slots(list(named)), np.array([different.index(lag) for _, lag in model.delayed.values()]),
+        np.array([model.states.index(state) for state, _ in model.delayed.values()]), before, before.slots(names),
+    )  # fmt: skip
+
+
+class _Start:
+    """The meaning of names at the start, as formulas of constants; or at a time before it."""
+
+    def __init__(self, model: SBMLDescription, time: Formula = 0.0):
+        self.model, self.time = model, time
         self.found: dict[str, Formula] = {}
 
     def of(self, name: str) -> str:
@@ -86,13 +122,17 @@ class _Start:
         own = name if name in model.initial and name not in model.states else f"{name} at the start"
         if own not in self.found:
             self.found[own] = 0.0  # against circles, which `ordered` finds
-            formula = model.initial[name] if name in model.initial else model.assignments[name]
+            if name in model.delayed:
+                state, lag = model.delayed[name]
+                formula = renamed(model.initial[state], {TIME: ("-", TIME, lag)})
+            else:
+                formula = model.initial[name] if name in model.initial else model.assignments[name]
             self.found[own] = self.formula(formula)
         return own
 
     def formula(self, formula: Formula) -> Formula:
         """A formula at the start."""
-        return renamed(formula, {n: 0.0 if n == TIME else self.of(n) for n in set(names_in(formula))})
+        return renamed(formula, {n: self.time if n == TIME else self.of(n) for n in set(names_in(formula))})
 
     def constants(self) -> dict[str, Formula]:
         """Formulas of constants with an initial assignment, and of what they need."""
@@ -104,7 +144,7 @@ class _Start:
 
 def _times(model: SBMLDescription, start: _Start) -> tuple:
     """When something happens: the last items of `SBMLEquations`, from `times` on."""
-    unknown = _following(model, {*model.states, TIME})  # what changes on the way
+    unknown = _following(model, {*model.states, TIME, *model.delayed})  # what changes on the way
     found: dict[str, Formula] = {}
 
     def noted(time: Formula | None) -> str | None:

@@ -1,4 +1,4 @@
-"""`read_sbml`: models that others wrote in SBML.
+"""Models in SBML.
 
 The events of an SBML model that decide about one another, after section 4.11 of SBML Level 3 Version 2.
 
@@ -12,7 +12,6 @@ in the order of the file.
 
 import functools
 import math
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,7 +29,7 @@ from ..._status import Status
 from ..._types import Args, RealScalarLike
 from ._formulas import Formula, suggestion
 from ._program import FormulaProgram, StaticContent, Sums, check_real, needed, ordered, scalars, taken_from
-from ._sbml_description import SBMLDescription, read_description, sbml_described
+from ._sbml_description import SBMLDescription, sbml_described
 from ._sbml_equations import sbml_equations
 from ._sbml_math import TIME
 from ._with_parameters import with_parameters
@@ -583,34 +582,3 @@ def _ascending(times: Float[Array, " n"]) -> Float[Array, " n"]:
     times = jnp.sort(times)
     again = jnp.concatenate([jnp.zeros(1, bool), times[1:] <= times[:-1]])
     return jnp.sort(jnp.where(again, jnp.inf, times))
-
-
-def read_sbml(source: str | os.PathLike) -> SBMLModel:
-    """Reads a model that was written in SBML, of any level, by sbmlode.
-
-    Supported are compartments, species, parameters, reactions, function definitions, assignment and rate rules, initial
-    assignments, conversion factors, `piecewise`, and events with delays and priorities. An algebraic rule must be
-    linear in the variable that it determines. Refused by name are the function `delay`, fast reactions, and triggers
-    that compare numbers for equality.
-
-    Args:
-        source: The file, or SBML as text.
-
-    Raises:
-        ImportError: If sbmlode is not installed: `pip install 'sciml-jax[sbml]'`.
-        FileNotFoundError: If there is no such file.
-        ValueError: If it is not SBML, or uses an unsupported feature.
-
-    Example:
-        ```python
-        import sciml
-
-        try:
-            sciml.models.read_sbml("no_such_model.xml")
-        except (FileNotFoundError, ImportError) as error:
-            print(error)
-        ```
-    """
-    description = read_description(source)
-    sbml_equations(description.static())  # so that wrong formulas are refused here
-    return SBMLModel(description)
