@@ -133,6 +133,31 @@ def test_dense_output_across_events(max_events, known):
         np.testing.assert_allclose(sol.evaluate(after)[1], -0.8 * sol.evaluate(before)[1], atol=4e-3)
 
 
+@pytest.mark.parametrize("backwards", [False, True], ids=["forwards", "backwards"])
+def test_dense_output_beside_a_jump_of_the_field(backwards):
+    """The steps that end and begin at the jump are taken again, each on its own side, whichever side `<` counts."""
+    t0, t1, sign = (2.0, 0.0, -1) if backwards else (0.0, 2.0, 1)
+    jump = 0.8
+
+    def evaluated(when, ts):
+        field = lambda t, y, a: jnp.stack([jnp.where(t < a, 0, 4), jnp.where(t <= a, 0, 4)]).astype(y.dtype) - y  # noqa: E731
+        options = dict(args=when, events=sciml.Schedule(when[None]), saveat=DENSE, solver=diffrax.Tsit5())
+        sol = sciml.solve(field, jnp.ones(2), t0=t0, t1=t1, rtol=1e-5, atol=1e-6, max_steps=64, **options)
+        return sol.evaluate(ts)[:, 0] if ts.ndim else sol.evaluate(ts)[1]
+
+    def exact(when, ts):
+        first, then = (4.0, 0.0) if backwards else (0.0, 4.0)
+        at_jump = first + (1 - first) * jnp.exp(t0 - when)
+        before = first + (1 - first) * jnp.exp(t0 - ts)
+        return jnp.where(sign * (ts - when) < 0, before, then + (at_jump - then) * jnp.exp(when - ts))
+
+    ts = jump + sign * jnp.array([-0.05, -1e-3, -1e-5, 0.0, 1e-5, 1e-3, 0.05])
+    np.testing.assert_allclose(evaluated(jnp.array(jump), ts), exact(jump, ts), rtol=2e-4)
+    slope = jax.jit(jax.grad(evaluated))
+    for t in () if backwards else (jump - 0.02, jump + 0.02):
+        np.testing.assert_allclose(slope(jnp.array(jump), jnp.array(t)), jax.grad(exact)(jump, t), rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("steps", [{"dt": 0.05}, {"rtol": 1e-2, "atol": 1e-2}], ids=str)
 def test_a_noisy_path_is_a_line_between_steps(steps):
     model = sciml.Stochastic(lambda t, y, args: -y, lambda t, y, args: 0.3 + 0 * y)

@@ -11,11 +11,12 @@ import numpy as np
 from jaxtyping import Array, PyTree, Real
 
 from ..._jax._members_apart import members_apart
-from ..._types import RealScalarLike, Y
+from ..._types import Y
 from .._calls import Static
 from .._request import Request
 from .._solution import Solution
 from ..events._occurrences import Occurrences
+from ..events._sides import BEYOND
 
 # A function of time at one time or many.
 
@@ -120,8 +121,9 @@ class DenseOutput(eqx.Module):
         start, end, first = steps[row], steps[row + 1], row * self.pieces
         y0, y1 = (jax.tree.map(lambda x: x[i], self.ys) for i in (first, first + self.pieces))
         end = jnp.where(end == start, start + self.direction, end)  # of a solve of no length, whose start is known
+        sides = jnp.zeros_like(start), jnp.zeros_like(start)
         if self.events is not None:
-            start, y0, y1 = self._beside_events(t, start, end, y0, y1)
+            start, end, y0, y1, sides = self._beside_events(t, start, end, y0, y1)
         if self.by_line:
             place = (t - start) / (end - start)
             found = jax.tree.map(lambda a, b: a + place.astype(a.dtype) * (b - a), y0, y1)
@@ -129,12 +131,17 @@ class DenseOutput(eqx.Module):
             inside = [jax.tree.map(lambda x: x[first + i], self.ys) for i in range(1, self.pieces)]
             found = _polynomial((t - start) / (end - start), [y0, *inside, y1])
         else:
-            found = self._step(t, start, end, y0)
+            found = self._step(t, start, end, y0, sides)
         outside = (self.direction * (t - self.ts[0]) < 0) | (self.direction * (t - self.ts[-1]) > 0)
         return jax.tree.map(lambda x: jnp.where(outside, jnp.full_like(x, jnp.nan), x), found)
 
-    def _beside_events(self, t: Array, start: Array, end: Array, y0: Y, y1: Y) -> tuple[Array, Y, Y]:
-        """Returns where a step begins, with the states at its ends as they are between events."""
+    def _beside_events(
+        self, t: Array, start: Array, end: Array, y0: Y, y1: Y
+    ) -> tuple[Array, Array, Y, Y, tuple[Array, Array]]:
+        """Returns where a step begins and ends, with the states there as they are between events.
+
+        The last item is by how much start and end have to move to be strictly between events.
+        """
         events = self.events
         assert events is not None
         near = _SLACK * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(start), jnp.abs(end))
@@ -144,16 +151,35 @@ class DenseOutput(eqx.Module):
         last = jnp.max(jnp.where(begins, jnp.arange(begins.shape[0]), -1))
         first = jnp.argmax(ends)
         start = jnp.where(last >= 0, events.times[last], start)
+        end = jnp.where(ends[first], events.times[first], end)  # the next step begins a few roundings later
         y0 = jax.tree.map(lambda x, of: jnp.where(last >= 0, of[last], x), y0, events.states_after)
         y1 = jax.tree.map(lambda x, of: jnp.where(ends[first], of[first], x), y1, events.states_before)
         # of events that were not kept nothing is known
         kept = events.times.shape[0]
         lost = (events.count > kept) & (self.direction * (t - events.times[kept - 1]) > 0)
         y0, y1 = jax.tree.map(lambda x: jnp.where(lost, jnp.full_like(x, jnp.nan), x), (y0, y1))
-        return start, y0, y1
+        beside = self.direction * BEYOND * jnp.finfo(t.dtype).eps * jnp.maximum(jnp.abs(start), jnp.abs(end))
+        sides = jnp.where(last >= 0, beside, 0), jnp.where(ends[first], -beside, 0)
+        return start, end, y0, y1, sides
 
-    def _step(self, t: Array, start: RealScalarLike, end: RealScalarLike, y0: Y) -> Y:
-        """Returns the state at a time within a step that is taken once more."""
+    def _step(self, t: Array, start: Array, end: Array, y0: Y, sides: tuple[Array, Array]) -> Y:
+        """Returns the state at a time within a step that is taken once more.
+
+        At an event the vector field may jump, and at the very time of the event it may be on either side. So the step
+        begins strictly after an event and ends strictly before one.
+
+        Args:
+            t: The time.
+            start: The start of the step.
+            end: Its end.
+            y0: The state at its start.
+            sides: By how much both move.
+        """
+        later, earlier = jax.lax.stop_gradient(sides)
+        room = self.direction * (end + earlier - start - later) > 0
+        start, end = start + jnp.where(room, later, 0), end + jnp.where(room, earlier, 0)
+        within = jnp.clip(t, jnp.minimum(start, end), jnp.maximum(start, end))
+        t = t + jax.lax.stop_gradient(within - t)
         model, request = self.static.combine(self.arrays)
         request = request._replace(t0=start, t1=end, saveat=t[None])
         if self.fixed_steps:
