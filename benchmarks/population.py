@@ -171,9 +171,47 @@ def told(found: Coverage, label: str) -> str:
     return "\n".join([f"#### {label}: estimates\n", *lines])
 
 
+def one_gradient(subjects: int = 1000, records: int = 10) -> Group:
+    """The marginal likelihood of many subjects with its gradient, as lanes and by a loop over a compiled subject."""
+    study = STUDIES["one compartment"]._replace(times=tuple(np.linspace(0.5, 24.0, records)))
+    exact: list[Any] = []
+
+    def build(loop: bool) -> Callable[[], Any]:
+        data, model = study.draw(jax.random.key(0), subjects), study.start()
+
+        def likelihood(model: dict[str, Array], data: Array) -> Array:
+            return study.population(data, model, "focei").marginal.log_likelihood(model)
+
+        gradient = jax.jit(jax.value_and_grad(likelihood))
+        if not loop:
+            compiled = gradient.lower(model, data).compile()
+            return lambda: jax.block_until_ready(compiled(model, data))
+        compiled, rows = gradient.lower(model, data[:1]).compile(), [data[i : i + 1] for i in range(subjects)]
+
+        def summed() -> Any:
+            found = compiled(model, rows[0])
+            for row in rows[1:]:
+                found = jax.tree.map(jnp.add, found, compiled(model, row))
+            return jax.block_until_ready(found)
+
+        return summed
+
+    def off(out: Any) -> float:
+        flat = np.concatenate([np.ravel(x) for x in jax.tree.leaves(out)])
+        exact.append(flat)
+        return float(np.max(np.abs(flat - exact[0]) / np.abs(exact[0])))
+
+    rows = [
+        Candidate("subjects as lanes", in_float64(lambda: build(False)), error=off),
+        Candidate("loop over subjects", in_float64(lambda: build(True)), "subjects as lanes", error=off),
+    ]
+    title = f"{subjects} subjects with {records} records, FOCEI, float64: the marginal likelihood and its gradient"
+    return Group(title, rows, repeats=3)
+
+
 def groups(sets: int = SETS, subjects: int = SUBJECTS) -> list[Group]:
-    """A table of times for each drug, and what came out."""
-    found = []
+    """A table of times for each drug, and what came out; and the time of one gradient."""
+    found = [one_gradient()]
     for number, (name, study) in enumerate(STUDIES.items()):
         seen: dict[str, Coverage] = {}
 

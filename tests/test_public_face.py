@@ -15,8 +15,11 @@ from tests.test_architecture import public_names
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
-MOST = 418
+MOST = 425
 """How many public names there may be. A new name replaces an old one, or the reviewer agrees to raise this number.
+
+Populations added six: `MultivariateNormal`, `npde`, `fisher_information`, `optimal_design`, `plot.etas` and
+`plot.weighted_residuals`.
 
 Dynamics beyond initial value problems (bifurcations, differential-algebraic equations, delays, noise, optimal control)
 add up to 40 names in all.

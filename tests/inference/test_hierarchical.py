@@ -85,6 +85,18 @@ def test_the_most_likely_mixed_model_and_its_subjects():
     assert np.abs(slope).max() < 1e-3
     np.testing.assert_allclose(peak.log_joint, closed(z), rtol=1e-10)
 
+    # standard errors of Hessians, and of sandwiches with the gradients of subjects
+    def each(z):
+        model = density.constrain(density.unravel(z))
+        return jnp.stack([exact(model, times[i : i + 1], y[i : i + 1]) for i in range(6)])
+
+    scores, inverse = jax.jit(jax.jacfwd(each))(z), np.linalg.inv(-peak.hessian)
+    np.testing.assert_allclose(peak.covariance(), inverse, rtol=1e-8)
+    np.testing.assert_allclose(peak.covariance(robust=True), inverse @ scores.T @ scores @ inverse, rtol=1e-6)
+    variances = peak.standard_errors(lambda m: m["spread"] ** 2)
+    slope = np.exp(2 * z[-2:]) * 2  # of the variances by logarithms
+    np.testing.assert_allclose(variances, slope * np.sqrt(np.diagonal(inverse)[-2:]), rtol=1e-6)
+
     # the most probable effects are the best linear predictors
     modes, covariances = found.modes(peak.model)
     model, seen = peak.model, ~np.isnan(y[1])
@@ -103,6 +115,25 @@ def test_the_most_likely_mixed_model_and_its_subjects():
     at_modes = joint.log_joint(both) + 0.5 * jnp.sum(jnp.linalg.slogdet(2 * jnp.pi * covariances)[1])
     np.testing.assert_allclose(at_modes, peak.log_joint, rtol=1e-9)
     assert joint.predict(joint.unconstrain(both), jax.random.key(0))[0].shape == (6, 5)
+
+
+@pytest.mark.x64
+def test_stochastic_approximation_of_the_most_likely_mixed_model():
+    """Newton's step of the exact likelihood is short compared with standard errors, and so is their error."""
+    study, (times, y) = mixed_model()
+    found = study.saem(jax.random.key(0))
+    density = study.marginal
+
+    def closed(z):
+        return exact(density.constrain(density.unravel(z)), times, y)
+
+    z = density.ravel(found.position)
+    slope, hessian = jax.jit(lambda z: (jax.grad(closed)(z), jax.hessian(closed)(z)))(z)
+    covariance = np.linalg.inv(-hessian)
+    errors = np.sqrt(np.diagonal(covariance))
+    assert np.all(np.abs(covariance @ slope) < 0.5 * errors)
+    np.testing.assert_allclose(np.sqrt(np.diagonal(found.covariance())), errors, rtol=0.2)
+    np.testing.assert_allclose(found.log_joint, closed(z), atol=0.2)
 
 
 @pytest.mark.x64

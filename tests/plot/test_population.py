@@ -58,3 +58,22 @@ def test_predictive_check():
         plot.predictive_check(times, dv, simulated[0])
     with pytest.raises(ValueError, match="finite numbers to draw"):
         plot.predictive_check(times, np.nan * dv, simulated)
+
+
+def test_residuals_and_etas():
+    times, _, _, simulated = study()
+    values = simulated[0] - 1
+    values[2, 1] = np.nan
+    ax = plot.weighted_residuals(times, values, title="residuals")
+    assert len(ax.lines[0].get_xdata()) == 79
+    np.testing.assert_allclose(ax.lines[1].get_ydata(), np.nanmedian(values, axis=0))
+    with pytest.raises(ValueError, match="finite numbers to draw"):
+        plot.weighted_residuals(times, np.nan * values)
+    weights = np.linspace(50, 90, 20)
+    axes = plot.etas(values[:, 0], 0.5, covariates={"WT": weights}, names=["CL"], title="effects")
+    shrinkage = 1 - np.std(values[:, 0], ddof=1) / 0.5
+    assert axes.shape == (1, 2) and axes[0, 0].get_title() == f"shrinkage {100 * shrinkage:.0f}%"
+    slope, _ = np.polyfit(weights, values[:, 0], 1)
+    np.testing.assert_allclose(np.diff(axes[0, 1].lines[2].get_ydata()), 40 * slope)
+    with pytest.raises(ValueError, match=r"4 effects of 20 subjects require `scale` of shape \(4,\)"):
+        plot.etas(values, [0.5, 0.5])

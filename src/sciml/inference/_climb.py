@@ -1,6 +1,6 @@
 """The maximum of a log density over a vector: optimistix's BFGS, then Newton's steps, which estimate the distance."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -11,9 +11,12 @@ from jaxtyping import Array, Float, Int
 
 from .._same_code import filter_jit
 from .._status import Status
+from ..training._directions import in_words
 from ._derivatives import expansion, values
 
 _NEWTON_STEPS = 5
+# Below this part of the largest, a curvature is zero.
+_SINGULAR = {64: 1e-10, 32: 1e-5}
 # How far the logarithm of a density may be below its maximum, by the parabola at the end.
 _GAP = {64: 1e-6, 32: 1e-2}
 
@@ -164,3 +167,33 @@ def principal(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     units = 1 / np.where(lengths > 0, lengths, 1)
     curvatures, directions = np.linalg.eigh(matrix * np.outer(units, units))
     return curvatures, directions, units
+
+
+class Inverse(NamedTuple):
+    """The inverse of minus a Hessian in the directions in which it is curved.
+
+    Attributes:
+        factor: $F$ of the inverse $F F^T$.
+        lost: Whether a variable has a part in a direction that is not curved, shape `(p,)`.
+        undetermined: These directions, in words.
+    """
+
+    factor: np.ndarray
+    lost: np.ndarray
+    undetermined: tuple[str, ...]
+
+    def covariance(self, inner: np.ndarray | None = None) -> np.ndarray:
+        """Returns $F F^T$, or $F F^T S F F^T$ with an inner matrix $S$; infinite in lost rows and columns."""
+        found = self.factor @ self.factor.T
+        found = found if inner is None else found @ inner @ found
+        found[self.lost] = found[:, self.lost] = np.inf
+        return found
+
+
+def inverse_curvature(hessian: np.ndarray, names: Sequence[str], dtype: jnp.dtype) -> Inverse:
+    """Returns the inverse of minus the Hessian of a function of `dtype` at its maximum."""
+    curvatures, directions, units = principal(-hessian)
+    good = curvatures > _SINGULAR[jnp.finfo(dtype).bits] * max(curvatures.max(), 0)
+    undetermined = tuple(in_words(units * directions[:, i], names) for i in np.flatnonzero(~good))
+    factor = units[:, None] * directions[:, good] / np.sqrt(curvatures[good])
+    return Inverse(factor, (np.abs(directions[:, ~good]) > 1e-4).any(axis=1), undetermined)

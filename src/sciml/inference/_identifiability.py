@@ -18,6 +18,7 @@ from ..training._drive import drive
 from ..training._optimisers import as_optimiser
 from ..training._problem import LeastSquaresProblem, check_start, jacobian, pose, residual_at
 from ..training._selection import ParameterSelection, select
+from ._log_density import as_array
 
 _MOST_PAIRS = 45
 # Two optima are different where some parameter differs by this part of its scale.
@@ -130,8 +131,8 @@ def identifiability(
         raise ValueError(f"`identifiability(starts=...)` must be a nonnegative number, but is {starts!r}.")
     if starts and key is None:
         raise ValueError("`identifiability(starts=...)` draws random starts and requires `key=jax.random.key(0)`.")
-    model, selection = select(jtu.tree_map(_as_array, model), where, positive, bounds, transforms)
-    problem, narrowest = pose(model, jtu.tree_map(_as_array, data), selection, residuals)
+    model, selection = select(jtu.tree_map(as_array, model), where, positive, bounds, transforms)
+    problem, narrowest = pose(model, jtu.tree_map(as_array, data), selection, residuals, by_jacobians=False)
     z = selection.flatten(model)
     check_start(problem, z[None])
     jac = np.asarray(jacobian(problem, z), np.float64)
@@ -253,8 +254,3 @@ def _swapped(selection: ParameterSelection, z: Float[Array, " p"]) -> Float[Arra
 def _drawn(selection: ParameterSelection, z: Float[Array, " p"], starts: int, key: Key) -> Float[Array, "starts p"]:
     noise = jax.random.normal(key, (starts, z.size), z.dtype)
     return z[None] + selection.scale(z)[None] * noise
-
-
-def _as_array(leaf: Any) -> Any:
-    numeric = isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind in "biufc"
-    return jnp.asarray(leaf) if numeric else leaf

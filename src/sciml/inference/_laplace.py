@@ -13,12 +13,8 @@ from .._checks import check_count, check_key
 from .._same_code import filter_jit
 from .._types import Key
 from .._warn import warn
-from ..training._directions import in_words
-from ._climb import Peak, principal
-from ._maximum import check_peak, find
-
-# Below this part of the largest, a curvature is zero.
-_SINGULAR = {64: 1e-10, 32: 1e-5}
+from ._climb import Peak, inverse_curvature
+from ._maximum import check_peak, find, numbers
 
 
 class WeightedDraws(eqx.Module):
@@ -105,7 +101,7 @@ class LaplaceApproximation(eqx.Module):
     def __str__(self) -> str:
         width = max(9, *(len(name) for name in self.names[:30]))
         lines = [f"{'parameter':<{width}}  {'maximum':>12}  {'std. error':>12}"]
-        best, errors = (_numbers(x) for x in (self.density.sampled(self.model), self.standard_errors))
+        best, errors = (numbers(x) for x in (self.density.sampled(self.model), self.standard_errors))
         rows = list(zip(self.names, best, errors, strict=True))
         lines += [f"{name:<{width}}  {value:>12.6g}  {error:>12.3g}" for name, value, error in rows[:30]]
         lines += [f"... and {len(rows) - 30} more"] if len(rows) > 30 else []
@@ -205,16 +201,11 @@ def laplace(
 
 
 def _approximation(density: Any, peak: Peak) -> LaplaceApproximation:
-    curvatures, directions, units = principal(-peak.hessian)
-    good = curvatures > _SINGULAR[jnp.finfo(density.dtype).bits] * max(curvatures.max(), 0)
     names = density.names
-    undetermined = tuple(in_words(units * directions[:, i], names) for i in np.flatnonzero(~good))
-    factor = units[:, None] * directions[:, good] / np.sqrt(curvatures[good])
-    covariance = factor @ factor.T
+    inverse = inverse_curvature(peak.hessian, names, density.dtype)
+    factor, undetermined, covariance = inverse.factor, inverse.undetermined, inverse.covariance()
     log_evidence = np.inf
     if undetermined:
-        lost = (np.abs(directions[:, ~good]) > 1e-4).any(axis=1)
-        covariance[lost] = covariance[:, lost] = np.inf
         warn(
             f"`laplace`: data and priors do not determine {'; '.join(undetermined)} (in free variables: logarithms of "
             "positive parameters, logits of bounded ones), so the covariance is infinite there. Add informative "
@@ -237,7 +228,3 @@ def _approximation(density: Any, peak: Peak) -> LaplaceApproximation:
         undetermined=undetermined,
         _factor=None if undetermined else jnp.asarray(factor, dtype),
     )
-
-
-def _numbers(tree: PyTree) -> list[float]:
-    return [float(number) for x in jax.tree.leaves(tree) for number in np.ravel(x)]

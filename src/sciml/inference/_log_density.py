@@ -498,7 +498,7 @@ def log_density(
     check_call(observe, "observe(model)", "`observe`")
     if isinstance(priors, str) or not isinstance(priors, Sequence) or not priors:
         raise ValueError(f"`priors` must be a list of tuples `(selector, prior)`, at least one, but is {priors!r}.")
-    model = jtu.tree_map(_as_array, model)
+    model = jtu.tree_map(as_array, model)
     data = jtu.tree_map(as_floats, data)
     if not jtu.tree_leaves(data):
         raise ValueError(f"`data` must hold at least one array, but is {data!r}.")
@@ -557,6 +557,10 @@ def masked_log_prob(distribution: AbstractDistribution, x: Any, missing: bool) -
         return distribution.log_prob(x)
     absent = jnp.isnan(x)
     found = distribution.log_prob(jnp.where(absent, 0.5, x))  # a number that every distribution has a density for
+    if found.shape != absent.shape:
+        raise ValueError(
+            f"`{type(distribution).__name__}` has one density for several data, of which none can be missing (NaN)."
+        )
     return jnp.where(absent, jnp.zeros_like(found), found)
 
 
@@ -566,7 +570,8 @@ def _standardised(distribution: AbstractDistribution, x: Any, missing: bool) -> 
     return (x - mean) / jnp.sqrt(variance)
 
 
-def _as_array(leaf: Any) -> Any:
+def as_array(leaf: Any) -> Any:
+    """Returns a number or array of NumPy as an array of JAX, and everything else as it is."""
     numeric = isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind in "biufc"
     return jnp.asarray(leaf) if numeric else leaf
 

@@ -14,6 +14,7 @@ are not finite are left out, never connected across.
 - `order`: errors against step sizes, with the observed order.
 - `waterfall`: where many starts of a fit ended.
 - `goodness_of_fit`, `individual_fits`, `predictive_check`: measurements and predictions of a population.
+- `weighted_residuals`, `etas`: weighted residuals of a population, and the random effects of its subjects.
 
 Of solutions on a `sciml.spatial.Grid`:
 
@@ -38,9 +39,11 @@ from ._parameters import surface as surface, waterfall as waterfall
 from ._phase import phase as phase, quiver as quiver
 from ._pictures import field as field, frames as frames, slices as slices, space_time as space_time
 from ._population import (
+    etas as etas,
     goodness_of_fit as goodness_of_fit,
     individual_fits as individual_fits,
     predictive_check as predictive_check,
+    weighted_residuals as weighted_residuals,
 )
 from ._trajectory import bands as bands, rows as rows, trajectory as trajectory
 

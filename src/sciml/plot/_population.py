@@ -1,6 +1,6 @@
-"""Pictures of population models: goodness of fit, individual fits, and predictive checks."""
+"""Pictures of population models: goodness of fit, individual fits, residuals, effects, and predictive checks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,15 @@ def _alike(**arrays: Any) -> list[np.ndarray]:
         shapes = ", ".join(f"`{name}` has {x.shape}" for name, x in found.items())
         raise ValueError(f"measurements and predictions must have one shape, but {shapes}.")
     return list(found.values())
+
+
+def _bins(t: np.ndarray, bins: int | Sequence[float]) -> np.ndarray:
+    """Returns the bin of each value: a number of equally full bins, or one for each value of a design, or edges."""
+    distinct = np.unique(t)
+    if isinstance(bins, int) and distinct.size <= bins:
+        return np.searchsorted(distinct, t)
+    edges = np.unique(np.quantile(t, np.linspace(0, 1, bins + 1))) if isinstance(bins, int) else np.asarray(bins, float)
+    return np.clip(np.searchsorted(edges, t, side="right") - 1, 0, max(len(edges) - 2, 0))
 
 
 def goodness_of_fit(
@@ -158,6 +167,142 @@ def individual_fits(
     return axes[: len(dv)]
 
 
+def weighted_residuals(
+    at: Any,
+    values: Any,
+    *,
+    bins: int | Sequence[float] = 8,
+    ax: Any = None,
+    labels: Sequence[str] = ("time", "CWRES"),
+    title: str | None = None,
+) -> Any:
+    """Draw weighted residuals, such as CWRES, IWRES or NPDE, against time or PRED.
+
+    If the model is right, 95% of them are between the dashed lines, at -1.96 and 1.96, and the line through the medians
+    of bins is close to zero.
+
+    Args:
+        at: Times, predictions, or covariates, of any shape.
+        values: The residuals, of the same shape; NaN if missing.
+        bins: The number of bins, with equal numbers of residuals, or one for each time if there are fewer times; or the
+            edges of bins.
+        ax: The `matplotlib.axes.Axes` to draw on; a new figure if None.
+        labels: Names of both axes.
+        title: A title above the picture.
+
+    Returns:
+        The `matplotlib.axes.Axes`.
+
+    Raises:
+        ImportError: If Matplotlib is not installed.
+        ValueError: If shapes differ or nothing can be drawn.
+
+    Example:
+        ```python
+        import numpy as np
+        from sciml import plot
+
+        times = np.broadcast_to(np.array([1.0, 2.0, 4.0]), (50, 3))
+        ax = plot.weighted_residuals(times, np.random.default_rng(0).normal(size=(50, 3)), labels=("time [h]", "NPDE"))
+        assert ax.get_ylabel() == "NPDE"
+        ```
+    """
+    at, values = _alike(at=at, residuals=values)
+    there = np.isfinite(at) & np.isfinite(values)
+    x, y = at[there], values[there]
+    if not x.size:
+        raise ValueError("`values` must have finite numbers to draw, but has none.")
+    ax = new_axes(ax)
+    ax.plot(x, y, "o", color=PALETTE[0], markersize=3.5, alpha=0.6)
+    place = _bins(x, bins)
+    middles = np.array([(np.median(x[place == k]), np.median(y[place == k])) for k in np.unique(place)])
+    ax.plot(*middles.T, color=PALETTE[1], label="median")
+    ax.axhline(0, color="0.4", linewidth=1)
+    for end in (-1.96, 1.96):
+        ax.axhline(end, color="0.4", linewidth=1, linestyle="--")
+    ax.set(xlabel=labels[0], ylabel=labels[1])
+    if title is not None:
+        ax.set_title(title, loc="left", fontsize="medium")
+    return ax
+
+
+def etas(
+    effects: Any,
+    scale: Any,
+    *,
+    covariates: Mapping[str, Any] | None = None,
+    names: Sequence[str] | None = None,
+    title: str | None = None,
+) -> np.ndarray:
+    r"""Draw the random effects of all subjects: a histogram with shrinkage, and effects against covariates.
+
+    The line on the histogram is the estimated distribution $N(0, \omega^2)$; it is wider than the histogram if effects
+    shrink to zero. A slope against a covariate suggests a covariate model, but shrinkage flattens slopes.
+
+    Args:
+        effects: The most probable effects (ETA), shape `(subjects, q)` or `(subjects,)`, such as
+            `Hierarchical.modes(model)[0]`.
+        scale: Their estimated standard deviations $\omega$, shape `(q,)` or a number.
+        covariates: Covariates by their names, each of shape `(subjects,)`.
+        names: The names of the effects.
+        title: A title of the figure.
+
+    Returns:
+        The `matplotlib.axes.Axes` of a new figure, shape `(q, 1 + covariates)`.
+
+    Raises:
+        ImportError: If Matplotlib is not installed.
+        ValueError: If shapes do not fit together.
+
+    Example:
+        ```python
+        import numpy as np
+        from sciml import plot
+
+        rng = np.random.default_rng(0)
+        weight, effects = rng.normal(70.0, 10.0, 40), 0.2 * rng.normal(size=(40, 2))
+        axes = plot.etas(effects, [0.25, 0.25], covariates={"WT": weight}, names=["CL", "V1"])
+        assert axes.shape == (2, 2) and axes[1, 1].get_xlabel() == "WT"
+        ```
+    """
+    effects = np.asarray(effects, np.float64)
+    effects = effects[:, None] if effects.ndim == 1 else effects
+    if effects.ndim != 2:
+        raise ValueError(f"`effects` must have shape (subjects, q), but has {effects.shape}.")
+    count, q = effects.shape
+    scale = np.asarray(scale, np.float64)
+    others = {name: np.asarray(x, np.float64) for name, x in (covariates or {}).items()}
+    labels = [f"ETA{i + 1}" for i in range(q)] if names is None else [str(x) for x in names]
+    if scale.shape not in ((), (q,)) or len(labels) != q or any(x.shape != (count,) for x in others.values()):
+        raise ValueError(
+            f"{q} effects of {count} subjects require `scale` of shape ({q},), {q} `names`, and covariates of shape "
+            f"({count},), but got {scale.shape}, {len(labels)}, and {[x.shape for x in others.values()]}."
+        )
+    figure, axes = pyplot().subplots(
+        q, 1 + len(others), figsize=(2.8 * (1 + len(others)), 2.3 * q), layout="constrained", squeeze=False
+    )
+    for row, eta, width, label in zip(axes, effects.T, np.broadcast_to(scale, q), labels, strict=True):
+        for ax in row:
+            new_axes(ax)
+        known = np.isfinite(eta)
+        row[0].hist(eta[known], bins="auto", density=True, color=PALETTE[0], alpha=0.5)
+        x = np.linspace(-3 * width, 3 * width, 121)
+        row[0].plot(x, np.exp(-0.5 * (x / width) ** 2) / (width * np.sqrt(2 * np.pi)), color=PALETTE[1])
+        row[0].set(xlabel=label, ylabel="density")
+        row[0].set_title(f"shrinkage {100 * (1 - np.std(eta[known], ddof=1) / width):.0f}%", fontsize="small")
+        for ax, (name, values) in zip(row[1:], others.items(), strict=True):
+            both = known & np.isfinite(values)
+            ax.plot(values[both], eta[both], "o", color=PALETTE[0], markersize=3.5, alpha=0.7)
+            ax.axhline(0, color="0.4", linewidth=1)
+            ends = np.array([values[both].min(), values[both].max()])
+            if ends[1] > ends[0]:
+                ax.plot(ends, np.polyval(np.polyfit(values[both], eta[both], 1), ends), color=PALETTE[1])
+            ax.set(xlabel=name, ylabel=label)
+    if title is not None:
+        figure.suptitle(title)
+    return axes
+
+
 def predictive_check(
     times: Any,
     dv: Any,
@@ -221,13 +366,7 @@ def predictive_check(
     t, seen, drawn = times[there], dv[there], simulated[:, there]
     if not t.size:
         raise ValueError("`dv` must have finite numbers to draw, but has none.")
-    distinct = np.unique(t)
-    if isinstance(bins, int) and distinct.size <= bins:  # a bin for each time of a design
-        place = np.searchsorted(distinct, t)
-    else:
-        equal = isinstance(bins, int)
-        edges = np.unique(np.quantile(t, np.linspace(0, 1, bins + 1))) if equal else np.asarray(bins, float)
-        place = np.clip(np.searchsorted(edges, t, side="right") - 1, 0, max(len(edges) - 2, 0))
+    place = _bins(t, bins)
     own = None if pred is None else _alike(dv=dv, pred=pred)[1][there]
     middles, observed, low, high = [], [], [], []
     tail = 0.5 * (1 - level)

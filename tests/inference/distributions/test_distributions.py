@@ -61,6 +61,35 @@ def test_density_of_the_free_variable_integrates_to_one(prior):
     np.testing.assert_allclose(back["x"], 0.4, rtol=1e-5)
 
 
+def test_normal_vectors_are_those_of_scipy():
+    scale, lower, rng = jnp.array([0.5, 2.0, 1.0]), jnp.array([0.4, -1.2, 0.3]), np.random.default_rng(0)
+    ours = inference.MultivariateNormal(jnp.array([0.1, -0.2, 0.3]), scale, lower)
+    theirs = scipy.stats.multivariate_normal(np.asarray(ours.location), np.asarray(ours.covariance))
+    np.testing.assert_allclose(np.diagonal(ours.covariance), scale**2, rtol=1e-6)
+    x = rng.normal(size=(4, 3))
+    tolerance = 1e-12 if X64 else 2e-5
+    np.testing.assert_allclose(ours.log_prob(jnp.asarray(x)), theirs.logpdf(x), rtol=tolerance, atol=tolerance)
+    again = inference.MultivariateNormal.from_covariance(ours.location, ours.covariance)
+    np.testing.assert_allclose(again.lower, lower, rtol=1e-5)
+    np.testing.assert_allclose(again.scale, scale, rtol=1e-5)
+    drawn = ours.draw(jax.random.key(0), (4000, 3))
+    np.testing.assert_allclose(np.cov(drawn.T), ours.covariance, atol=0.15)
+    rows = inference.MultivariateNormal(jnp.zeros((2, 3)), scale, lower)  # such as occasions
+    assert rows.values_shape == rows.draw(jax.random.key(0)).shape == (2, 3)
+    np.testing.assert_allclose(rows.log_prob(jnp.asarray(x[:2])), theirs.logpdf(x[:2] + theirs.mean), rtol=1e-5)
+    with pytest.raises(
+        ValueError, match=r"`lower` of shape \(q \(q - 1\) / 2,\), but shapes are \(3,\), \(3,\), \(2,\)"
+    ):
+        inference.MultivariateNormal(jnp.zeros(3), scale, lower[:2])
+    with pytest.raises(ValueError, match="has one density for several data, of which none can be missing"):
+        inference.log_density(
+            {"m": jnp.zeros(3)},
+            lambda m: inference.MultivariateNormal(m["m"], scale, lower),
+            jnp.array([0.1, jnp.nan, 0.2]),
+            [(lambda m: m["m"], inference.Improper())],
+        )
+
+
 def test_bounds_keep_their_slope_far_out():
     transform = training.Bounded(-1.0, 3.0)
     z = jnp.array([-60.0, -2.0, 0.0, 60.0])

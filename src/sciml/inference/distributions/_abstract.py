@@ -4,6 +4,7 @@ import abc
 from typing import TYPE_CHECKING
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -57,6 +58,11 @@ class AbstractDistribution(eqx.Module):
 
     transform: AbstractVar[AbstractTransform]
     """How a parameter that has this prior becomes a free variable: its range."""
+
+    @property
+    def values_shape(self) -> tuple[int, ...]:
+        """The shape of its values, to which its parameters broadcast."""
+        return jnp.broadcast_shapes(*(jnp.shape(x) for x in jax.tree.leaves(self)))
 
     @abc.abstractmethod
     def log_prob(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
