@@ -148,3 +148,31 @@ def test_keys_and_integers_do_not_disturb_the_gradient():
     key, index = jax.random.key(0), jnp.array([0, 1])
     found = jax.vmap(jax.grad(loss), in_axes=(0, 0, None))(jnp.array([1.0, 2.0]), jax.random.split(key, 2), index)
     np.testing.assert_allclose(found, -2 * np.exp([-1.0, -2.0]), rtol=1e-4)
+
+
+COMPLEX = {
+    "BDF": dict(solver=sciml.solvers.BDF()),
+    "Radau5": dict(solver=sciml.solvers.Radau5()),
+    "event": dict(events=sciml.Event(lambda t, y, args: y[0].real, lambda t, y, args: 2 * y)),
+    "delays": {},
+}
+
+
+@pytest.mark.parametrize("case", COMPLEX)
+def test_complex_states_between_steps(case):
+    """An interpolation weighs complex states with real times, which strict promotion does not multiply."""
+    y0 = jnp.ones(1, jnp.result_type(1j))
+    ts = jnp.array([0.3, 0.77, 2.0])
+
+    def states(rate):
+        field = lambda t, y, rate: 1j * rate.astype(y.dtype) * y  # noqa: E731
+        model = sciml.Delayed(lambda t, y, past, a: field(t, y, a) + 0 * past, 0.5, history=y0)
+        options = dict(t0=0.0, t1=2.0, args=rate, saveat=ts, rtol=1e-5, atol=1e-6) | COMPLEX[case]
+        return sciml.solve(model if case == "delays" else field, y0, **options).ys[:, 0]
+
+    rate = jnp.array(1.3)
+    passed = np.array([1.0, 1.0, 2.0 if case == "event" else 1.0])  # at 1.208
+    np.testing.assert_allclose(states(rate), passed * np.exp(1.3j * np.asarray(ts)), atol=2e-4)
+    if case == "event":
+        slope = jax.grad(lambda rate: states(rate)[-1].real)(rate)
+        np.testing.assert_allclose(slope, -4 * np.sin(2.6), rtol=2e-3)

@@ -264,7 +264,7 @@ def _path(base: AbstractStepper, field: BoundField, t: Array, h: Array, y: Y, st
 
     def path(place: Array) -> Y:
         def of_leaf(powers: tuple[Array, ...]) -> Array:
-            x = place.astype(jnp.finfo(powers[0].dtype).dtype)
+            x = place.astype(powers[0].dtype)
             return functools.reduce(lambda total, power: total * x + power, reversed(powers))
 
         return jax.tree.unflatten(structure, map(of_leaf, powers))

@@ -89,7 +89,7 @@ class Past(NamedTuple):
 
         def of_leaf(states: Array, starts: Array, first: Array, last: Array) -> Array:
             y0, y1, f0, f1 = (taken(x, row + 1) for x in (starts, states, first, last))
-            s, h, along = (x.astype(jnp.finfo(states.dtype).dtype) for x in (theta, length, passed))
+            s, h, along = (x.astype(states.dtype) for x in (theta, length, passed))
             bend = s * (s - 1) * ((1 - 2 * s) * (y1 - y0) + h * ((s - 1) * f0 + s * f1))
             return y0 + s * (y1 - y0) + bend + along * f0
 
@@ -396,7 +396,7 @@ class MethodOfSteps(AbstractWrappedStepper):
             jnp.sum(back, dtype=gap.dtype), 1
         )
         after = field.after(past, end)(end, y1)
-        return jax.tree.map(lambda y, a, b: y + moved.astype(y.real.dtype) * (b - a), y1, after, before)
+        return jax.tree.map(lambda y, a, b: y + moved.astype(y.dtype) * (b - a), y1, after, before)
 
     def _limit(self, field: Any, jumps: Array, t: Array) -> Array:
         """Returns the length of a step that is no longer than a delay, and ends where a jump comes back."""

@@ -529,7 +529,7 @@ class BDF(AbstractStepper):
         del h
 
         def of_leaf(y0: Array, y1: Array, *rows: Array) -> Array:
-            s = jnp.asarray(theta, jnp.finfo(y1.dtype).dtype) - 1
+            s = jnp.asarray(theta, y1.dtype) - 1
             first, *others = newton_basis(s)
             return y1 + first * (y1 - y0) + sum(w * row for w, row in zip(others, rows, strict=True))
 

@@ -108,7 +108,7 @@ class Radau5(AbstractCollocation):
         del h
 
         def of_leaf(y0, y1, *inner):
-            s = jnp.asarray(theta, jnp.finfo(y0.dtype).dtype)
+            s = jnp.asarray(theta, y0.dtype)
             powers = [s, s * s, s * s * s]
             weights = [sum(float(c) * p for c, p in zip(row, powers)) for row in _LAGRANGE]
             return y0 + weights[2] * (y1 - y0) + weights[0] * inner[0] + weights[1] * inner[1]
