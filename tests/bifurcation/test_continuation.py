@@ -241,6 +241,7 @@ def test_the_parameter_is_selected_from_the_model_or_args_or_both():
         ({"bounds": 1.0}, TypeError, "`bounds` must be a pair"),
         ({"bounds": (0.0, 1.0)}, ValueError, "`bounds` must contain the value of the parameter in the model, -1"),
         ({"points": 0}, ValueError, r"`continuation\(points=...\)` must be a positive integer"),
+        ({"points": 1}, ValueError, r"`continuation\(points=...\)` must be at least 2"),
         ({"max_step": 0.0}, ValueError, "`max_step` must be between 0 and 1"),
         ({"ds": 0.1}, TypeError, "`continuation` has no option `ds`: it is `max_step=`"),
         ({"conserved": 1.0}, TypeError, "`conserved` must be a function"),

@@ -112,7 +112,7 @@ def continuation(
         conserved: As for `steady_state`: a function `conserved(y)` of quantities that keep their values at `y0`. By
             default linear ones are detected.
         t: The time at which the model is evaluated.
-        points: The largest number of points in each direction.
+        points: The largest number of points in each direction, at least 2.
         max_step: The longest step. The range of the parameter has the length 1, and so does a change of the state by
             its own size.
         special: The largest number of special points.
@@ -151,6 +151,8 @@ def continuation(
     dtype = time_dtype(given.y0)
     ends = check_bounds(bounds, dtype, jax.tree.leaves((given.model, given.args))[given.leaves[0]])
     points = check_count(points, "points", "continuation")
+    if points < 2:
+        raise ValueError("`continuation(points=...)` must be at least 2, but is 1: special points are between two.")
     special = check_count(special, "special", "continuation")
     rtol, atol = (d if x is None else x for x, d in zip((rtol, atol), default_tolerances(dtype)))
     numbers = (ends, check_time(t, "t", dtype), rtol, atol, check_longest(max_step))
