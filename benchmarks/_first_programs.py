@@ -14,7 +14,7 @@ import optax
 from jaxtyping import PyTree
 
 import sciml
-from sciml import inference, models, parallel, spatial, training
+from sciml import bifurcation, inference, models, parallel, spatial, training
 from sciml.spatial import Dirichlet, Grid, Neumann, Outflow, Periodic
 
 BOEHM = pathlib.Path(__file__).parents[1] / "docs" / "tutorials" / "data" / "boehm"
@@ -346,6 +346,25 @@ def ends() -> Program:
     return Program(lambda k: sciml.solve_bvp(field, at, mesh, jnp.zeros((11, 2)), args=k).ys, jnp.asarray(1.0))
 
 
+def branch() -> Program:
+    """Returns the special points of a branch of steady states."""
+    field = lambda t, y, k: k["b"] + k["a"] * y - y**3  # noqa: E731
+    options = dict(where=lambda k: k["b"], bounds=(-1.0, 1.0), throw=False)
+
+    def folds(a: Any) -> Any:
+        args = {"a": a, "b": jnp.asarray(-1.0)}
+        return bifurcation.continuation(field, jnp.array([-1.3]), args=args, **options).special.parameter[:2]
+
+    return Program(folds, jnp.asarray(1.0))
+
+
+def cycle() -> Program:
+    """Returns the period of a limit cycle."""
+    options = dict(period=6.5, throw=False)
+    run = lambda mu: bifurcation.limit_cycle(models.VanDerPol(mu=mu), jnp.array([2.0, 0.0]), **options).period  # noqa: E731
+    return Program(run, jnp.asarray(1.0))
+
+
 def trained() -> Program:
     """Returns a few steps of training."""
     ts = jnp.linspace(0.0, 3.0, 20)
@@ -436,6 +455,8 @@ PROGRAMS: dict[str, dict[str, Make]] = {
         "delay": delayed,
         "steady state of 2": rest,
         "boundary values": ends,
+        "branch of steady states": branch,
+        "limit cycle": cycle,
     },
     "stiff equations": {
         "Robertson": lambda: ours(ROBERTSON, Y3, 100.0, solver=RODAS),

@@ -15,6 +15,8 @@ FUNCTIONS = {
     "simulate": sciml.simulate,
     "steady_state": sciml.steady_state,
     "continuation": sciml.bifurcation.continuation,
+    "limit_cycle": sciml.bifurcation.limit_cycle,
+    "steady_states": sciml.bifurcation.steady_states,
     "locate": sciml.bifurcation.locate,
     "locus": sciml.bifurcation.locus,
     "fit": sciml.fit,

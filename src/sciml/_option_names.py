@@ -162,6 +162,18 @@ _CONTINUATION = {name: option for name, option in _STEADY.items() if option not 
     **_named("left out: it is adapted to the curvature of the branch", "dsmin ds_min ds0"),
     **_named("special=", "n_special max_special detect_bifurcation"),
     **_named("eigenvalues=", "nev n_eigenvalues stability"),
+    **_named("intervals=", "ntst NTST mesh n_intervals"),
+}
+
+_STEADY_STATES = {
+    name: option for name, option in _STEADY.items() if option[:5] not in ("solve", "max_s", "rtol=", "atol=")
+} | {
+    **_named("count=", "n number max_states"),
+}
+
+_LIMIT_CYCLE = {name: option for name, option in _STEADY.items() if option not in ("solver=", "max_steps=")} | {
+    **_named("period=", "T T0 t1 period_guess"),
+    **_named("intervals=", "ntst NTST mesh nodes n_intervals points"),
 }
 
 _LOCATE = {name: option for name, option in _CONTINUATION.items() if option in ("where=", "args=")} | {
@@ -192,6 +204,8 @@ OTHER_NAMES: Mapping[str, Mapping[str, str]] = {
     "simulate": _SIMULATE,
     "steady_state": _STEADY,
     "continuation": _CONTINUATION,
+    "limit_cycle": _LIMIT_CYCLE,
+    "steady_states": _STEADY_STATES,
     "locate": _LOCATE,
     "locus": _LOCUS,
     "fit": _FIT,

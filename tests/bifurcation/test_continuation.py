@@ -308,3 +308,26 @@ def test_a_point_that_is_no_branch_point_is_refused():
         bifurcation.continuation(cusp, branch.special, args=args, where=where, bounds=(-1.0, 1.0))
     with pytest.raises(ValueError, match="is a special point of kind `fold`. Pass its state, `point.y`"):
         bifurcation.continuation(cusp, first_point(branch), args=args, where=where, bounds=(-1.0, 1.0))
+
+
+def test_an_isola_is_closed(dtype):
+    """Steady states on a circle, from which no bound is reached."""
+    start = jnp.asarray([1.0], dtype)
+    branch = bifurcation.continuation(
+        lambda t, y, p: 1 - p**2 - y**2, start, args=0.0, bounds=(-2.0, 2.0), max_step=0.2
+    )
+    there = used(branch)
+    y, p = branch.ys[there, 0], branch.parameter[there]
+    assert branch.closed and (branch.status == 0).all()
+    np.testing.assert_allclose(y**2 + p**2, 1, atol=tolerance(dtype))
+    np.testing.assert_array_equal([y[0], p[0]], [y[-1], p[-1]])
+    angles = np.unwrap(np.arctan2(y, p))
+    np.testing.assert_allclose(np.abs(angles[-1] - angles[0]), 2 * np.pi, atol=1e-5)  # once around
+    np.testing.assert_array_equal(branch.special.kind[:3], [Kind.fold, Kind.fold, Kind.none])
+    np.testing.assert_allclose(np.sort(branch.special.parameter[:2]), [-1, 1], atol=tolerance(dtype))
+
+
+def test_an_end_that_is_not_at_a_bound_is_reported():
+    branch = of_cusp(points=5)
+    np.testing.assert_array_equal(branch.status, [0, sciml.Status.max_steps_reached])
+    assert not branch.closed

@@ -1,5 +1,6 @@
-"""`continuation`: a branch of steady states, with its stability and its special points."""
+"""`continuation`: a branch of steady states or limit cycles, with its stability and its special points."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -18,10 +19,11 @@ from .._status import raise_for_status
 from .._types import Args, RealScalarLike, Y
 from ..solvers._read_diffrax import default_tolerances
 from ..solvers.control._pid import Tolerances
-from ..solvers.methods._ravel import flattened
 from ._curve import both_ways
+from ._orbits import Cycle, Orbits, outside
 from ._problem import Arguments, Equilibria, check_bounds, checked, closed
 from ._special import FoundPoint, Kind, SpecialPoint, as_point, eigenvalues_of, found_near
+from ._starts import Start, started
 
 _GENERIC = 0.382
 """The place in the bounds at which conserved quantities are sought: one where nothing is conserved by chance."""
@@ -34,17 +36,21 @@ _AWAY = 0.5
 
 
 class Branch(eqx.Module):
-    """A branch of steady states, in order, NaN before its first and after its last point.
+    """A branch of steady states or limit cycles, in order, NaN before its first and after its last point.
 
     A derivative moves each point at right angles to the branch, so that it is also finite at folds.
 
     Attributes:
         parameter: The parameter.
-        ys: The states, a PyTree like the state with the points first.
+        ys: The states, a PyTree like the state with the points first; of limit cycles a `Cycle`, with the points first.
         tangent: The direction of the branch, a pair of states and parameter.
-        eigenvalues: The eigenvalues of the Jacobian, the largest real part first; None if they are left out.
+        eigenvalues: The eigenvalues of the Jacobian, the largest real part first; None if they are left out. Of limit
+            cycles None: see `ys.multipliers`.
         special: Special points in the order of the branch.
-        status: A code of `sciml.Status` for each of both ends.
+        status: A code of `sciml.Status` for each of both ends: `successful` at a bound, `max_steps_reached` if `points`
+            are used up before, `diverged` if the branch could not be followed further, and `mesh_too_coarse` if a limit
+            cycle needs more nodes.
+        closed: Whether the branch comes back to its start (isola).
     """
 
     parameter: Float[Array, "*members points"]
@@ -53,14 +59,17 @@ class Branch(eqx.Module):
     eigenvalues: Complex[Array, "*members points n"] | None
     special: SpecialPoint
     status: Int[Array, "*members 2"]
+    closed: Bool[Array, "*members"]
 
     @property
     def stable(self) -> Bool[Array, "*members points"]:
-        """Whether all eigenvalues have a negative real part.
+        """Whether all eigenvalues have a negative real part, or the limit cycles are stable.
 
         Raises:
             ValueError: If eigenvalues were left out.
         """
+        if isinstance(self.ys, Cycle):
+            return self.ys.stable
         if self.eigenvalues is None:
             raise ValueError("The branch has no eigenvalues: call `continuation(eigenvalues=True)`.")
         return (_unstable(self.eigenvalues) == 0) & jnp.isfinite(self.parameter)
@@ -85,16 +94,18 @@ def continuation(
     points: int = 100,
     max_step: float = 0.05,
     special: int = 8,
+    intervals: int | None = None,
     eigenvalues: bool = True,
     rtol: float | None = None,
     atol: float | None = None,
     throw: bool = True,
 ) -> Branch:
-    r"""Follows a branch of steady states, $f(t, y, p) = 0$, as a parameter $p$ changes: numerical continuation.
+    r"""Follows steady states, $f(t, y, p) = 0$, or limit cycles as a parameter $p$ changes: numerical continuation.
 
     Pseudo-arclength continuation starts at `y0` and at the value that the parameter has in the model, goes in both
-    directions, passes folds, and ends at the bounds. Step sizes adapt to the curvature of the branch. Folds, Hopf
-    points and branch points are detected between points and located by Newton's method.
+    directions, passes folds, and ends at the bounds, or where it closes. Step sizes adapt to the curvature of the
+    branch. Folds, Hopf points and branch points, of limit cycles also period doublings and torus bifurcations, are
+    detected between points and located by Newton's method.
 
     Under `jax.vmap` each branch has its own steps. Derivatives by all other parameters follow from the implicit
     function theorem, in forward and reverse mode: most useful for `special.parameter`.
@@ -102,8 +113,10 @@ def continuation(
     Args:
         model: `f(t, y, args) -> dy/dt`, as for `solve`.
         y0: A steady state at the value that the parameter has in the model, or a guess from which Newton's method
-            finds one. `sciml.steady_state` finds one from afar. If it is a `SpecialPoint`, one branch point, the branch
-            that crosses there is followed from the point (branch switching).
+            finds one. `sciml.steady_state` finds one from afar. To follow limit cycles, pass one from `limit_cycle`. If
+            it is a `SpecialPoint`, one of `Branch.special`, the branch that crosses or begins there is followed (branch
+            switching): steady states from a branch point, limit cycles from a Hopf point, and those of twice the period
+            from a period doubling.
         bounds: The range of the parameter, `(low, high)`.
         where: Selects the parameter, one scalar leaf, as in `eqx.tree_at`: `lambda model: model.rate`; of `args` if
             these are given, `lambda args: args["rate"]`, and with two arguments of either, `lambda model, args: ...`.
@@ -116,13 +129,15 @@ def continuation(
         max_step: The longest step. The range of the parameter has the length 1, and so does a change of the state by
             its own size.
         special: The largest number of special points.
-        eigenvalues: Whether to compute eigenvalues, which tell stability and Hopf points.
+        intervals: The number of intervals of limit cycles from a Hopf point, by default 40. Under a transformation,
+            which hides the kind of a point, it tells that the point is a Hopf point.
+        eigenvalues: Whether to compute eigenvalues or multipliers, which tell stability and special points.
         rtol: Relative tolerance of the states; by default 1e-6 in float64, 1e-4 in float32.
         atol: Absolute tolerance of the states; by default 1e-9 in float64, 1e-6 in float32.
         throw: Whether to raise an error if there is no steady state near `y0`; under a transformation check `status`.
 
     Returns:
-        A `Branch` with `2 * points - 1` rows.
+        A `Branch` with `2 * points - 1` rows, or `points` rows of limit cycles from a special point.
 
     Raises:
         TypeError: If an argument has the wrong type, or the state is complex.
@@ -146,8 +161,12 @@ def continuation(
         ```
     """
     point = y0 if isinstance(y0, SpecialPoint) else None
-    given = checked(model, y0 if point is None else point.y, args, where, conserved)
-    given, direction = (given, None) if point is None else _switched(given, point)
+    found = y0 if point is None else point.y
+    state = jax.tree.map(lambda x: x[0], found.ys) if isinstance(found, Cycle) else found
+    given = checked(model, state, args, conserved, where=where)
+    if point is not None:
+        given = at_point(given, point, "y0")
+    start = _start(y0, intervals)
     dtype = time_dtype(given.y0)
     ends = check_bounds(bounds, dtype, jax.tree.leaves((given.model, given.args))[given.leaves[0]])
     points = check_count(points, "points", "continuation")
@@ -156,7 +175,7 @@ def continuation(
     special = check_count(special, "special", "continuation")
     rtol, atol = (d if x is None else x for x, d in zip((rtol, atol), default_tolerances(dtype)))
     numbers = (ends, check_time(t, "t", dtype), rtol, atol, check_longest(max_step))
-    branch = _branch(*given, conserved, direction, numbers, (points, special, bool(eigenvalues)))
+    branch = _branch(*given, conserved, start, numbers, (points, special, bool(eigenvalues)))
     if throw and concrete(branch.status):
         raise_for_status(jnp.where(jnp.any(jnp.isfinite(branch.parameter)), 0, branch.status[0]), where="continuation")
     return branch
@@ -190,69 +209,94 @@ def at_point(given: Arguments, point: SpecialPoint, name: str) -> Arguments:
     return given._replace(model=model, args=args)
 
 
-def _switched(given: Arguments, point: SpecialPoint) -> tuple[Arguments, tuple]:
-    """Returns the arguments at a branch point, and the direction of the branch that crosses there.
+def _start(y0: Any, intervals: int | None) -> Start:
+    """Returns the start of a branch.
 
     Raises:
-        ValueError: If it is not one branch point.
+        ValueError: If no branch begins at a special point.
     """
-    given = at_point(given, point, "y0")
-    if concrete(point.kind) and point.kind != int(Kind.branch_point):
-        raise ValueError(
-            f"`y0` must be a state or a branch point, but is a special point of kind `{Kind(int(point.kind)).name}`. "
-            "Pass its state, `point.y`."
-        )
-    return given, point.direction
+    if isinstance(y0, Cycle):
+        return Start("cycle", cycle=y0)
+    if not isinstance(y0, SpecialPoint):
+        return Start("state")
+    known = Kind(int(y0.kind)) if concrete(y0.kind) else None
+    if isinstance(y0.y, Cycle):
+        if known is not Kind.branch_point and known in (Kind.period_doubling, None):
+            return Start("doubling", y0.direction, cycle=y0.y)
+        if known is Kind.branch_point:
+            return Start("cycle", y0.direction, cycle=y0.y)
+    elif known is Kind.hopf or (known is None and intervals is not None):
+        count = check_count(40 if intervals is None else intervals, "intervals", "continuation")
+        return Start("hopf", y0.direction, frequency=y0.frequency, intervals=count)
+    elif known in (Kind.branch_point, None):
+        return Start("state", y0.direction)
+    raise ValueError(
+        f"No branch begins at a special point of kind `{known.name}`, only at branch points, Hopf points and period "
+        "doublings. Pass its state, `y0.y`."
+    )
 
 
 @filter_jit
 def _branch(
-    model: Any, y0: Y, args: Args, leaves: tuple, conserved: Any, direction: Any, numbers: tuple, options: tuple
+    model: Any, y0: Y, args: Args, leaves: tuple, conserved: Any, start: Start, numbers: tuple, options: tuple
 ) -> Branch:
     run = members_apart(lambda *given: _followed(*given, leaves, options))
     return run(
-        model, y0, args, conserved, direction, tuple(jax.tree.map(lambda x: jnp.asarray(x, time_dtype(y0)), numbers))
+        model, y0, args, conserved, start, tuple(jax.tree.map(lambda x: jnp.asarray(x, time_dtype(y0)), numbers))
     )
 
 
 def _followed(
-    model: Any, y0: Y, args: Args, conserved: Any, direction: Any, numbers: tuple, leaves: tuple, options: tuple
+    model: Any, y0: Y, args: Args, conserved: Any, start: Start, numbers: tuple, leaves: tuple, options: tuple
 ) -> Branch:
-    model, y0, args, direction, numbers = promote((model, y0, args, direction, numbers))
+    model, y0, args, start, numbers = promote((model, y0, args, start, numbers))
     (low, high), t, rtol, atol, longest = numbers
     rows, count, with_eigenvalues = options
-    problem = closed(Arguments(model, y0, args, leaves), t, conserved, low + _GENERIC * (high - low))
-    ahead = None
-    if direction is not None:
-        ahead = jax.lax.stop_gradient(jnp.append(flattened(direction[0]), direction[1].astype(problem.start.dtype)))
-    line = both_ways(problem, (low, high), rows, longest, Tolerances(rtol, atol), ahead)
+    steady = closed(Arguments(model, y0, args, leaves), t, conserved, low + _GENERIC * (high - low))
+    problem, ahead = started(steady, start)
+    one = start.kind in ("hopf", "doubling")
+    line = both_ways(problem, (low, high), rows, longest, Tolerances(rtol, atol), ahead, one)
     u, normals = line.points, line.normals
-    values = None
+    cycles, values = isinstance(problem, Orbits), None
     if with_eigenvalues:
-        values = jax.vmap(lambda matrix: eigenvalues_of(matrix[:, : u.shape[1] - 1]))(line.jacobians)
+        if isinstance(problem, Orbits):
+            values = jax.vmap(problem.multipliers)(u, line.near)
+        else:
+            values = jax.vmap(lambda matrix: eigenvalues_of(matrix[:, : u.shape[1] - 1]))(line.jacobians)
         values = jnp.where(jnp.isfinite(u[:, :1]), values, jnp.nan)
     tangents, signs = line.tangents, line.signs
-    kinds = _kinds(jax.lax.stop_gradient(tangents[:, -1]), signs, jax.lax.stop_gradient(values))
+    kinds = _kinds(jax.lax.stop_gradient(tangents[:, -1]), signs, jax.lax.stop_gradient(values), cycles)
     chosen = jnp.argsort(kinds == 0, stable=True)[:count]
 
     # derivatives end before the loop, by which nothing in it is differentiated
     still = problem._replace(constants=jax.lax.stop_gradient(problem.constants))
-    rows_of = jax.lax.stop_gradient((u, tangents, normals))
+    rows_of = jax.lax.stop_gradient((u, tangents, normals, line.near, values))
 
-    def between(_: None, row: Array) -> tuple[None, FoundPoint]:
+    def between(_: None, row: Array) -> tuple[None, tuple[FoundPoint, tuple]]:
         return None, _between(still, *rows_of, kinds[row], row)
 
-    _, found = scan(between, None, chosen, like=(still.constants, rows_of))
-    points = jax.vmap(lambda found: as_point(problem, found))(found)
-    states = jax.vmap(problem.state)
-    return Branch(u[:, -1], states(u), (states(tangents), tangents[:, -1]), values, points, line.status)
+    _, (found, near) = scan(between, None, chosen, like=(still.constants, rows_of))
+    points = jax.vmap(lambda found, near: as_point(problem._replace(near=near), found))(found, near)
+    states, ways = (jax.vmap(problem.state)(x, line.near) for x in (u, tangents))
+    if cycles:
+        error = jax.vmap(lambda u, near: still.error(u, still.constants, near))(rows_of[0], line.near)
+        error = jnp.where(jnp.isfinite(rows_of[0][:, -1]), error, jnp.nan)
+        states = dataclasses.replace(states, multipliers=values, error=error)
+    return Branch(
+        u[:, -1], states, (ways, tangents[:, -1]), None if cycles else values, points, line.status, line.closed
+    )
 
 
-def _kinds(slope: Array, signs: Array, values: Array | None) -> Int[Array, " intervals"]:
+def _kinds(slope: Array, signs: Array, values: Array | None, cycles: bool) -> Int[Array, " intervals"]:
     """Returns the kind of special point in each interval between two points; codes of `Kind`."""
     there = jnp.isfinite(slope[1:]) & jnp.isfinite(slope[:-1])
     kinds = jnp.where(slope[1:] * slope[:-1] < 0, int(Kind.fold), int(Kind.none))
-    if values is not None:
+    if values is not None and cycles:
+        crossed = jnp.abs(jnp.diff(outside(values))) >= 2
+        kinds = jnp.where(crossed & (kinds == int(Kind.none)), int(Kind.torus), kinds)
+        doubles = jnp.sign(jnp.prod(values + 1, axis=1).real)
+        kinds = jnp.where(doubles[1:] * doubles[:-1] < 0, int(Kind.period_doubling), kinds)
+    elif values is not None:
         crossed = jnp.abs(jnp.diff(_unstable(values))) >= 2
         kinds = jnp.where(crossed & (kinds == int(Kind.none)), int(Kind.hopf), kinds)
     # on the side branch of a pitchfork the parameter turns, too
@@ -260,12 +304,24 @@ def _kinds(slope: Array, signs: Array, values: Array | None) -> Int[Array, " int
     return jnp.where(there, kinds, int(Kind.none)).astype(jnp.int32)
 
 
-def _between(problem: Equilibria, u: Array, tangents: Array, normals: Array, kind: Array, row: Array) -> FoundPoint:
-    """Locates a special point between a row and the next one."""
-    first, second, slopes = u[row], u[row + 1], jnp.abs(tangents[jnp.stack([row, row + 1]), -1])
-    part = jnp.where(kind == int(Kind.fold), slopes[0] / jnp.sum(slopes), 0.5)
+def _between(
+    problem: Equilibria | Orbits,
+    u: Array,
+    tangents: Array,
+    normals: Array,
+    near: tuple,
+    values: Array | None,
+    kind: Array,
+    row: Array,
+) -> tuple[FoundPoint, tuple]:
+    """Locates a special point between a row and the next one; returns also what it is near to."""
+    before, here = (jax.tree.map(lambda x, row=row: x[row], near) for row in (row, row + 1))
+    first, second, slopes = problem.moved(u[row], before, here), u[row + 1], jnp.abs(tangents[:, -1])
+    part = jnp.where(kind == int(Kind.fold), slopes[row] / (slopes[row] + slopes[row + 1]), 0.5)
     guess = jnp.where(kind == int(Kind.none), problem.start, first + part * (second - first))
-    found = found_near(problem, guess, kind, tangents[row] / jnp.linalg.norm(tangents[row]))
-    place, length = (jnp.dot(normals[row], x - first) for x in (found.z[: first.size], second))
+    known = problem.moved(tangents[row], before, here)
+    turning = None if values is None else values[row + 1]
+    found = found_near(problem._replace(near=here), guess, kind, known / jnp.linalg.norm(known), turning)
+    place, length = (jnp.dot(normals[row + 1], x - first) for x in (found.z[: first.size], second))
     inside = (place >= -_AWAY * length) & (place <= (1 + _AWAY) * length)
-    return found._replace(good=found.good & inside)
+    return found._replace(good=found.good & inside), here

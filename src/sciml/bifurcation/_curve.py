@@ -11,6 +11,9 @@ short where it bends and do not lead to another curve.
 Lengths are measured in units of each unknown, which follow from the curve; a state counts by its root mean square, so
 that a fine grid has no more weight than one number.
 
+A curve that comes back to its start is closed there (an isola). For limit cycles the nodes follow the cycle: each point
+has nodes of its own, by the point before.
+
 One loop serves everything: an iteration is one Newton step, and a member that has found its point starts the next step
 while others still iterate. So `jax.vmap` follows thousands of curves, each with steps of its own length.
 
@@ -20,7 +23,7 @@ Source:
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +37,8 @@ from ..solvers.control._pid import Tolerances, scaled_error
 from ..solvers.linear._entries import DenseMatrix
 from ..solvers.roots._conserved import with_jacobian
 from ..solvers.roots._implicit_root import with_derivatives
-from ._problem import Equations, Equilibria
+from ._orbits import Orbits
+from ._problem import Equilibria
 
 _TURN = 0.15
 """The angle, in radians, by which a curve turns in a step of the wanted length."""
@@ -54,6 +58,12 @@ _CONTRACTS = 0.5
 _NEWTON, _NEWTON_FIRST = 6, 25
 """The most Newton steps for a point, and for the first point, whose guess is the user's."""
 
+_COARSE = 1e-3
+"""The largest error of a limit cycle, by too few nodes, with which it is followed."""
+
+_NEAR_START = 0.1
+"""How far from its start a curve that passes it may be, in lengths of the step, to be closed there."""
+
 _ZERO = 1e3
 """An unknown below the absolute tolerance times this is zero when units are chosen."""
 
@@ -64,14 +74,16 @@ class Curve(NamedTuple):
     Attributes:
         points: The unknowns of each point, NaN in rows that are not used.
         normals: The planes at right angles to the curve there: of a tangent $\tau$ of length 1, `normals @ tau` is 1.
-        number: The number of points.
-        status: `successful` if the curve has ended at a bound, or all rows are used.
+        near: What each point is near to; see `Orbits`.
+        status: `successful` if the curve has ended at a bound or its start, `max_steps_reached` if all rows are used.
+        closed: Whether it has come back to its start.
     """
 
     points: Float[Array, "rows m"]
     normals: Float[Array, "rows m"]
-    number: Int[Array, ""]
+    near: tuple
     status: Int[Array, ""]
+    closed: Bool[Array, ""]
 
 
 class _Carry(NamedTuple):
@@ -87,10 +99,14 @@ class _Carry(NamedTuple):
         tries: The number of Newton steps of this step.
         moved: The scaled length of the last of them.
         number: The number of points.
+        near: What the iterate is near to.
         ended: Whether the curve has ended.
         failed: Whether that is a failure.
+        coarse: Whether it is one because of too few nodes.
+        closed: Whether it has come back to its start.
         points: See `Curve`.
         normals: See `Curve`.
+        nears: See `Curve.near`.
     """
 
     u: Array
@@ -102,36 +118,40 @@ class _Carry(NamedTuple):
     tries: Array
     moved: Array
     number: Array
+    near: tuple
     ended: Array
     failed: Array
+    coarse: Array
+    closed: Array
     points: Array
     normals: Array
+    nears: tuple
 
 
 def follow(
-    f: Equations,
-    constants: Any,
-    start: Float[Array, " m"],
+    problem: Equilibria | Orbits,
     forwards: Bool[Array, ""],
     bounds: tuple[Float[Array, ""], Float[Array, ""]],
     rows: int,
     longest: Float[Array, ""],
     tolerances: Tolerances,
     ahead: Float[Array, " m"] | None = None,
+    unless: Bool[Array, ""] | bool = False,
 ) -> Curve:
     """Follows a curve in one direction; no derivatives.
 
     Args:
-        f: The equations.
-        constants: Their constants.
-        start: A guess of the first point, whose last unknown is kept.
+        problem: The equations, whose constants are not differentiated, and a guess of the first point, whose last
+            unknown is kept.
         forwards: Whether the last unknown grows at first.
         bounds: Where the last unknown ends the curve.
         rows: The most points.
         longest: The longest step: a state of its size, or the whole range of the last unknown, is 1.
         tolerances: How long the last Newton step may be.
         ahead: The tangent at the start, if the start is a branch point, where the matrix is singular.
+        unless: Whether nothing is to be done.
     """
+    start, constants = problem.start, problem.constants
     size, dtype = start.size, start.dtype
     dense, last = DenseMatrix(np.eye(size)), jnp.zeros(size, dtype).at[-1].set(1)
     low, high = bounds
@@ -140,7 +160,7 @@ def follow(
     def units_of(x: Array, slope: Array, before: Array) -> Array:
         """The unit of each unknown; of a state that is zero from its slope, or from its other elements."""
         small = _ZERO * tolerances.atol
-        known = jnp.maximum(jnp.abs(x), before)
+        known = jnp.maximum(jnp.append(problem.sizes(x[:-1]), jnp.abs(x[-1])), before)
         known = jnp.where(known > small, known, jnp.abs(slope) * (high - low))
         known = jnp.where(known > small, known, jnp.max(known))
         known = jnp.where(known > small, known, 1)
@@ -151,7 +171,7 @@ def follow(
         return v / jnp.where(length > 0, length, 1)
 
     def iterate(c: _Carry) -> _Carry:
-        value, jacobian = with_jacobian(lambda u: f(u, constants), c.u)
+        value, jacobian = with_jacobian(lambda u: problem.equations(u, constants, *c.near), c.u)
         first = c.number == 0
         # in units, each row divided by its largest entry
         row = jnp.where(first | c.lands, last, c.tangent)
@@ -181,26 +201,36 @@ def follow(
         straight = cosine >= math.cos(_MOST_TURN)
 
         outside = (u[-1] > high) | (u[-1] < low)
+        coarse = good & close & straight & ~(problem.error(u, constants, c.near) <= _COARSE)
+        good &= ~coarse
         found = good & close & straight & ~outside
         # a point beyond a bound: the step to the bound itself is next
         beyond = good & close & straight & outside & ~c.lands
         retry = ~found & ~beyond & (~good | close)
         done = found & c.lands
+        u, closes = at_start(c, u, tangent, found)
+        done |= closes
 
-        base = jnp.where(found, u, c.base)
+        renewed = problem.renewed(jnp.where(found, u, c.base), constants, c.near)
+        near = jax.tree.map(lambda new, old: jnp.where(found, new, old), renewed, c.near)
+        base = jnp.where(found, problem.moved(u, c.near, near), c.base)
         slope = tangent * c.units
         slope = slope / jnp.where(slope[-1] == 0, 1, slope[-1])
         units = jnp.where(found, units_of(u, slope, jnp.where(first, 0, c.units / weight)), c.units)
-        here = jnp.where(found, unit_vector(tangent * c.units / units), c.tangent)
+        here = problem.moved(tangent * c.units, c.near, near) / units
+        here = jnp.where(found, unit_vector(here), c.tangent)
         count = c.number + found.astype(jnp.int32)
         points = c.points.at[c.number].set(jnp.where(found, u, c.points[c.number]))
         normals = c.normals.at[c.number].set(jnp.where(found, tangent / c.units, c.normals[c.number]))
+        nears = jax.tree.map(
+            lambda rows, x: rows.at[c.number].set(jnp.where(found, x, rows[c.number])), c.nears, c.near
+        )
 
         turn = jnp.arccos(jnp.clip(cosine, -1, 1))
         longer = jnp.clip(_TURN / jnp.maximum(turn, 1e-3), _SHORTER, _LONGER)
         longer = jnp.where(tries > _NEWTON // 2, jnp.minimum(longer, 1), longer)
         h = jnp.where(found & ~first, c.h * longer, jnp.where(retry, c.h * _SHORTER, c.h))
-        failed = (retry & (first | (h < _SHORTEST * longest))) | ~jnp.all(jnp.isfinite(c.base))
+        failed = (retry & (first | (h < _SHORTEST * longest))) | ~jnp.all(jnp.isfinite(c.base)) | coarse
         h = jnp.minimum(h, longest).astype(dtype)
 
         # the start of the next step
@@ -226,11 +256,27 @@ def follow(
             tries=jnp.where(starts, 0, tries),
             moved=moved,
             number=count,
+            near=near,
             ended=done | at_bound | failed | (count >= rows),
             failed=failed,
+            coarse=coarse,
+            closed=closes,
             points=points,
             normals=normals,
+            nears=nears,
         )
+
+    def at_start(c: _Carry, u: Array, tangent: Array, found: Array) -> tuple[Array, Array]:
+        """Returns the first point, and true, if the step passes it in the same direction."""
+        if problem.near:  # cycles on other nodes cannot be compared
+            return u, jnp.zeros_like(found)
+        step, gap = (u - c.base) / c.units, (c.points[0] - c.base) / c.units
+        length = jnp.linalg.norm(step)
+        part = jnp.dot(step, gap) / jnp.where(length > 0, length, 1) ** 2
+        passes = (part > 0) & (part <= 1) & (jnp.linalg.norm(gap - part * step) < _NEAR_START * length)
+        same = jnp.dot(unit_vector(c.normals[0] * c.units), tangent) > math.cos(_MOST_TURN)
+        closes = found & (c.number > 2) & passes & same
+        return jnp.where(closes, c.points[0], u), closes
 
     no, zero = jnp.zeros((), bool), jnp.zeros((), jnp.int32)
     blank = rows_like(rows, start, jnp.nan)
@@ -244,10 +290,14 @@ def follow(
         tries=zero,
         moved=jnp.zeros((), dtype),
         number=zero,
-        ended=(start[-1] > high) | (start[-1] < low),
+        near=problem.near,
+        ended=(start[-1] > high) | (start[-1] < low) | unless,
         failed=no,
+        coarse=no,
+        closed=no,
         points=blank,
         normals=blank,
+        nears=jax.tree.map(lambda x: rows_like(rows, x, jnp.nan), problem.near),
     )
     if ahead is not None:  # the first point is known, and the first step begins
         units = units_of(start, jnp.zeros_like(start), jnp.zeros_like(start))
@@ -261,11 +311,16 @@ def follow(
             number=zero + 1,
             points=blank.at[0].set(start),
             normals=blank.at[0].set(tangent / units),
+            nears=jax.tree.map(lambda rows, x: rows.at[0].set(x), begin.nears, problem.near),
         )
     out = while_loop(lambda c: ~c.ended, iterate, begin, like=(constants, bounds, longest, forwards))
     outside = (start[-1] > high) | (start[-1] < low) | ~(low < high)
-    status = jnp.where(outside, int(Status.invalid_argument), jnp.where(out.failed, int(Status.diverged), 0))
-    return Curve(out.points, out.normals, out.number, match(status.astype(jnp.int32), out.points))
+    ends = jnp.abs(jnp.where(out.base[-1] > (low + high) / 2, high, low) - out.base[-1])
+    arrived = out.closed | unless | (ends <= 4 * float(jnp.finfo(dtype).eps) * (high - low))
+    failure = jnp.where(out.coarse, int(Status.mesh_too_coarse), int(Status.diverged))
+    status = jnp.where(arrived, int(Status.successful), int(Status.max_steps_reached))
+    status = jnp.where(outside, int(Status.invalid_argument), jnp.where(out.failed, failure, status))
+    return Curve(out.points, out.normals, out.nears, match(status.astype(jnp.int32), out.points), out.closed)
 
 
 class BothWays(NamedTuple):
@@ -275,26 +330,31 @@ class BothWays(NamedTuple):
         points: The unknowns, whose derivatives move them at right angles to the curve.
         normals: See `Curve`; without derivatives.
         tangents: The tangents.
+        near: See `Curve`; of unused rows that of the start.
         jacobians: The Jacobians of the equations; of unused rows the identity.
         signs: The signs of the determinants of Jacobian and normal.
         status: One code for each direction.
+        closed: Whether it is closed.
     """
 
     points: Float[Array, "rows m"]
     normals: Float[Array, "rows m"]
     tangents: Float[Array, "rows m"]
+    near: tuple
     jacobians: Float[Array, "rows n m"]
     signs: Float[Array, " rows"]
     status: Int[Array, " 2"]
+    closed: Bool[Array, ""]
 
 
 def both_ways(
-    problem: Equilibria,
+    problem: Equilibria | Orbits,
     bounds: tuple[Array, Array],
     rows: int,
     longest: Float[Array, ""],
     tolerances: Tolerances,
     ahead: Float[Array, " m"] | None = None,
+    one: bool = False,
 ) -> BothWays:
     """Follows a curve in both directions, with derivatives by the constants of the problem.
 
@@ -305,37 +365,50 @@ def both_ways(
         longest: See there.
         tolerances: See there.
         ahead: See there.
+        one: Whether both directions are the same, of which one is followed.
     """
     fixed, bounds = jax.lax.stop_gradient((problem.constants, bounds))
+    still = problem._replace(constants=fixed)
 
     # one direction after the other: `members_apart` has no lanes within lanes
-    def one_way(_: None, forwards: Array) -> tuple[None, Curve]:
-        return None, follow(problem.equations, fixed, problem.start, forwards, bounds, rows, longest, tolerances, ahead)
+    def one_way(closed: Array, forwards: Array) -> tuple[Array, Curve]:
+        curve = follow(still, forwards, bounds, rows, longest, tolerances, ahead, closed)
+        return closed | curve.closed, curve
 
-    _, both = scan(one_way, None, jnp.asarray([False, True]), like=(fixed, problem.start, bounds, ahead))
+    like = (fixed, problem.start, problem.near, bounds, ahead)
+    directions = jnp.asarray([True] if one else [False, True])
+    closed, both = scan(one_way, jnp.zeros((), bool), directions, like=like)
 
     def in_order(x: Array, sign: int) -> Array:
-        return jax.lax.stop_gradient(jnp.concatenate([sign * x[0, ::-1], x[1, 1:]]))
+        return jax.lax.stop_gradient(x[0] if one else jnp.concatenate([sign * x[0, ::-1], x[1, 1:]]))
 
     points, normals = in_order(both.points, 1), in_order(both.normals, -1)
+    there = jnp.all(jnp.isfinite(points), axis=1)
+
+    def usable(rows: Array, x: Array) -> Array:
+        return jnp.where(there.reshape(-1, *(1,) * x.ndim), in_order(rows, 1), x)
+
+    near = jax.tree.map(usable, both.near, problem.near)
     # the matrix is singular at a branch point itself, whose tangent is known
-    regular = jnp.ones(len(points), bool).at[rows - 1].set(ahead is None)
+    regular = jnp.ones(len(points), bool).at[0 if one else rows - 1].set(ahead is None)
     known = jnp.zeros_like(problem.start) if ahead is None else ahead
-    u, tangents, jacobians, signs = jax.vmap(lambda *row: _refined(problem, known, *row))(points, normals, regular)
-    return BothWays(u, normals, tangents, jacobians, signs, both.status)
+    run = jax.vmap(lambda *row: _refined(problem, known, *row))
+    u, tangents, jacobians, signs = run(points, normals, regular, near)
+    status = jnp.concatenate([jnp.zeros_like(both.status), both.status]) if one else both.status
+    return BothWays(u, normals, tangents, near, jacobians, signs, status, closed)
 
 
-def _refined(problem: Equilibria, known: Array, u: Array, normal: Array, regular: Array) -> tuple:
+def _refined(problem: Equilibria | Orbits, known: Array, u: Array, normal: Array, regular: Array, near: tuple) -> tuple:
     """Returns a point with its derivatives, its tangent, the Jacobian there, and the sign of the determinant."""
     there = jnp.all(jnp.isfinite(u))
     safe, normal = jnp.where(there, u, problem.start), jnp.where(there, normal, 0)
 
     def equations(v: Array) -> Array:
-        found = jnp.append(problem.equations(v, problem.constants), jnp.dot(normal, v - safe))
+        found = jnp.append(problem.equations(v, problem.constants, *near), jnp.dot(normal, v - safe))
         return jnp.where(there & regular, found, v - safe)
 
     point = with_derivatives(equations, safe, there | True)
-    _, jacobian = with_jacobian(lambda v: problem.equations(v, problem.constants), point)
+    _, jacobian = with_jacobian(lambda v: problem.equations(v, problem.constants, *near), point)
     unit = jnp.eye(u.size, dtype=u.dtype)
     matrix = jnp.where(there & regular, jnp.concatenate([jacobian, normal[None]]), unit)
     tangent = jnp.where(regular, jnp.linalg.solve(matrix, unit[-1]), known)

@@ -75,10 +75,10 @@ def locate(
         assert abs(jax.grad(onset)(1.0) - 2.0) < 1e-4
         ```
     """
-    kinds = [x.name for x in Kind if x is not Kind.none]
+    kinds = [Kind.fold.name, Kind.hopf.name, Kind.branch_point.name]
     if kind not in kinds:
         raise ValueError(f"`kind` must be one of {', '.join(map(repr, kinds))}, but is {kind!r}.")
-    given = checked(model, y0, args, where, conserved)
+    given = checked(model, y0, args, conserved, where=where)
     point = _located(*given, conserved, check_time(t, "t", time_dtype(given.y0)), int(Kind[kind]))
     if throw and concrete(point.status):
         raise_for_status(point.status, where="locate")

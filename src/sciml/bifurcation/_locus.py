@@ -106,7 +106,7 @@ def locus(
         raise ValueError(f"`kind` must be one of {', '.join(map(repr, kinds))}, but is {kind!r}.")
     if not isinstance(point, SpecialPoint):
         raise TypeError(f"`point` must be a special point, as returned by `locate`, but is {point!r:.60}.")
-    given = at_point(checked(model, point.y, args, where, conserved, along), point, "point")
+    given = at_point(checked(model, point.y, args, conserved, where=where, along=along), point, "point")
     dtype = time_dtype(given.y0)
     ends = check_bounds(bounds, dtype, jax.tree.leaves((given.model, given.args))[given.leaves[1]])
     rtol, atol = (d if x is None else x for x, d in zip((rtol, atol), default_tolerances(dtype)))
@@ -142,7 +142,7 @@ def _followed(
     found = found_near(one, one.start, kind, jnp.zeros_like(one.start))
 
     def equations(z: Array, constants: Any) -> Array:
-        return extended(with_second, z[:-1], (constants, z[-1]), found.c, kind)
+        return extended(one, z[:-1], (constants, z[-1]), found.c, kind)
 
     start = jnp.append(jnp.where(found.good, found.z, jnp.nan), last)
     problem = Equilibria(equations, both.constants, jax.lax.stop_gradient(start), both.like)

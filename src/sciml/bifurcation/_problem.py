@@ -19,8 +19,9 @@ from ..solvers.terms._explain import check_callable
 from ..solvers.terms._field import arrays_of, check_like, close_field, literals_as_arrays
 from ..solvers.terms._suits import check_suits
 
-Equations = Callable[[Float[Array, " m"], Any], Float[Array, " n"]]
-"""`equations(u, constants)`, $n$ numbers that vanish on curves in the space of the $m = n + 1$ unknowns `u`."""
+Equations = Callable[..., Float[Array, " n"]]
+"""`equations(u, constants, *near)`, $n$ numbers that vanish on curves in the space of the $m = n + 1$ unknowns `u`; of
+limit cycles they also depend on a cycle nearby."""
 
 
 class Equilibria(NamedTuple):
@@ -31,16 +32,34 @@ class Equilibria(NamedTuple):
         constants: All other values that it depends on, which may be differentiated.
         start: The state and the parameters, without derivatives.
         like: A state, for its structure.
+        near: Nothing: see `Orbits`, which has the same methods.
     """
 
     equations: Equations
     constants: Any
     start: Float[Array, " m"]
     like: Y
+    near: tuple = ()
 
-    def state(self, u: Float[Array, " m"]) -> Y:
+    def state(self, u: Float[Array, " m"], near: tuple = ()) -> Y:
         """Returns the state of a vector of unknowns, or of a tangent."""
         return unflattened(u, self.like)
+
+    def sizes(self, x: Float[Array, " k"]) -> Float[Array, " k"]:
+        """Returns the size of each unknown but the parameter."""
+        return jnp.abs(x)
+
+    def error(self, u: Float[Array, " m"], constants: Any, near: tuple) -> Float[Array, ""]:
+        """Returns an estimate of the relative error of a state, which is zero."""
+        return jnp.zeros_like(u[0])
+
+    def renewed(self, u: Float[Array, " m"], constants: Any, near: tuple) -> tuple:
+        """Returns what the next state is near to."""
+        return near
+
+    def moved(self, v: Float[Array, " m"], near: tuple, to: tuple) -> Float[Array, " m"]:
+        """Returns unknowns, or a tangent, as they are near to another state."""
+        return v
 
 
 class Arguments(NamedTuple):
@@ -52,8 +71,8 @@ class Arguments(NamedTuple):
     leaves: tuple[int, ...]
 
 
-def checked(model: Any, y0: Any, args: Args, where: Any, conserved: Any, *others: Any) -> Arguments:
-    """Checks the model, the state, and the selection of the parameter, and of a second one by `along`.
+def checked(model: Any, y0: Any, args: Args, conserved: Any, **selected: Any) -> Arguments:
+    """Checks the model, the state, and the selections of parameters by `where` and `along`, if any.
 
     Raises:
         TypeError: If the state is complex, or an argument has the wrong type.
@@ -66,7 +85,7 @@ def checked(model: Any, y0: Any, args: Args, where: Any, conserved: Any, *others
     check_suits(model, y0, "`jax.vmap` of this")
     check_conserved(conserved, y0)
     args = arrays_of(args)
-    leaves = [_selected(model, args, where, "where"), *(_selected(model, args, x, "along") for x in others)]
+    leaves = [_selected(model, args, choose, name) for name, choose in selected.items()]
     if len(set(leaves)) < len(leaves):
         raise ValueError("`along` must select another parameter than `where`, but selects the same one.")
     return Arguments(model, y0, args, tuple(leaves))
@@ -166,7 +185,8 @@ def closed(given: Arguments, t: Any, conserved: Any, elsewhere: Any = None) -> E
     """
     y0, dtype = given.y0, time_dtype(given.y0)
     leaves = jax.tree.leaves((given.model, given.args))
-    parameters = jnp.stack([jnp.asarray(leaves[leaf], dtype) for leaf in given.leaves])
+    parameters = [jnp.asarray(leaves[leaf], dtype) for leaf in given.leaves]
+    parameters = jnp.stack(parameters) if parameters else jnp.zeros(0, dtype)
     extended = _WithParameters((given.model, given.args), given.leaves)
     field, operands = close_field(extended, t, (y0, parameters), None)
 

@@ -9,8 +9,13 @@ A branch point solves, with the left null vector $\psi$ of $F_x$,
 
 $$F(x, p) + \mu \psi = 0, \quad F_x^T \psi = 0, \quad \psi \cdot F_p = 0, \quad \psi \cdot \psi = 1 ,$$
 
-where $\mu$ unfolds it and vanishes. All have the same unknowns, $x$, $p$, two vectors and a number, so that one program
-locates points of each kind. Their derivatives are those of the implicit function.
+where $\mu$ unfolds it and vanishes. Folds and branch points of limit cycles solve the same equations, in which $x$ is
+the whole cycle. At a torus bifurcation, with the multiplier $e^{i \theta}$, changes $a + i b$ solve them, too, with
+$\omega = 0$, except that they are $e^{i \theta}$ times as large after a period, whose length does not change. So does a
+period doubling, where $\theta = \pi$ and $b = 0$, which Newton's method does not change.
+
+All have the same unknowns, $x$, $p$, two vectors and a number, so that one program locates points of each kind. Their
+derivatives are those of the implicit function.
 
 Source:
     G. Moore and A. Spence, SIAM Journal on Numerical Analysis 17 (1980) 567 (folds). A. Griewank and G. Reddien, IMA
@@ -25,7 +30,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Complex, Float, Int, PyTree
 
 from .._jax._loops import while_loop
 from .._jax._vma import match
@@ -33,7 +38,8 @@ from .._status import Status
 from ..solvers.linear._entries import DenseMatrix
 from ..solvers.roots._conserved import jacobian_of, with_jacobian
 from ..solvers.roots._implicit_root import with_derivatives
-from ._problem import Equations, Equilibria
+from ._orbits import Orbits
+from ._problem import Equilibria
 
 _INVERSE_ITERATIONS = 3
 """Steps of the inverse iteration for the critical eigenvector, whose guess need not be exact."""
@@ -66,16 +72,19 @@ class Kind(enum.IntEnum):
     fold = 1
     hopf = 2
     branch_point = 3
+    period_doubling = 4
+    torus = 5
 
 
 class SpecialPoint(eqx.Module):
-    """Special points of steady states, one or several along a first axis; NaN if a point was not found.
+    """Special points of steady states or limit cycles, one or several along a first axis; NaN if one was not found.
 
     Attributes:
         kind: A code of `Kind`, `none` in rows that are not used.
         parameter: The parameter.
-        y: The state.
-        frequency: Of a Hopf point the angular frequency of the oscillations that begin there, otherwise zero.
+        y: The state, or the `Cycle`.
+        frequency: Of a Hopf point the angular frequency of the oscillations that begin there, of a torus bifurcation
+            that of the second oscillation, otherwise zero.
         direction: A pair like state and parameter: of a branch point the direction of the branch that crosses there,
             which has no derivatives; of others the critical eigenvector, of Hopf points its real part, and zero.
         status: A code of `sciml.Status`.
@@ -107,18 +116,36 @@ class FoundPoint(NamedTuple):
     good: Array
 
 
-def extended(f: Equations, z: Array, constants: Any, c: Array, kind: Array) -> Array:
+def extended(problem: Equilibria | Orbits, z: Array, constants: Any, c: Array, kind: Array) -> Array:
     """Returns the equations of a special point; see above."""
     n = c.size
     u, a, b, number = z[: n + 1], z[n + 1 : 2 * n + 1], z[2 * n + 1 : 3 * n + 1], z[-1]
-    value, along = jax.linearize(lambda u: f(u, constants), u)
     zero = jnp.zeros((1,), z.dtype)
-    vectors = jnp.stack([jnp.append(a, zero), jnp.append(b, zero)])
-    of_a, of_b = jax.vmap(along)(match(vectors, z))
+    vectors, omega = match(jnp.stack([jnp.append(a, zero), jnp.append(b, zero)]), z), number
+    if isinstance(problem, Orbits):
+        turns, k = _by_multiplier(kind), problem.shape[1]
+        value, opened = jax.linearize(lambda u, end: problem.open_equations(u, end, constants, *problem.near), u, u[:k])
+        cos, sin = jnp.where(turns, jnp.cos(number), 1), jnp.where(turns, jnp.sin(number), 0)
+        ends = jnp.stack([cos * a[:k] - sin * b[:k], sin * a[:k] + cos * b[:k]])
+        of_a, of_b = jax.vmap(opened)(vectors.at[:, n - 1].set(jnp.where(turns, 0, vectors[:, n - 1])), ends)
+        of_a, of_b = (v.at[-1].set(jnp.where(turns, x[-1], v[-1])) for v, x in ((of_a, a), (of_b, b)))
+        omega = jnp.where(turns, 0, number)
+
+        def along(v: Array) -> Array:
+            return opened(v, v[:k])
+    else:
+        value, along = jax.linearize(lambda u: problem.equations(u, constants), u)
+        of_a, of_b = jax.vmap(along)(vectors)
     (pulled,) = jax.linear_transpose(along, u)(match(a, value))
-    vibrates = [value, of_a + number * b, of_b - number * a, jnp.dot(c, a)[None] - 1, jnp.dot(c, b)[None]]
-    branches = [value + number * a, pulled[:-1], b, pulled[-1:], jnp.dot(a, a)[None] - 1]
-    return jnp.where(kind == int(Kind.branch_point), jnp.concatenate(branches), jnp.concatenate(vibrates))
+    ends = jnp.stack([jnp.dot(c, a) - 1, jnp.dot(c, b)])
+    vibrates = jnp.concatenate([value, of_a + omega * b, of_b - omega * a, ends])
+    branches = jnp.concatenate([value + number * a, pulled[:-1], b, pulled[-1:], jnp.dot(a, a)[None] - 1])
+    return jnp.where(kind == int(Kind.branch_point), branches, vibrates)
+
+
+def _by_multiplier(kind: Array) -> Array:
+    """Whether a kind has a critical multiplier other than 1."""
+    return (kind == int(Kind.period_doubling)) | (kind == int(Kind.torus))
 
 
 def eigenvalues_of(matrix: Float[Array, "n n"]) -> Array:
@@ -127,20 +154,46 @@ def eigenvalues_of(matrix: Float[Array, "n n"]) -> Array:
     return found[jnp.argsort(-jax.lax.stop_gradient(found.real))]
 
 
-def _critical(matrix: Float[Array, "n n"], kind: Array) -> tuple[Array, Array, Array]:
-    """Returns a guess of the critical eigenvector, in two parts, and of the frequency."""
-    n, dtype = matrix.shape[0], matrix.dtype
+def _critical(
+    problem: Equilibria | Orbits, u: Array, jacobian: Array, kind: Array, multipliers: Array | None
+) -> tuple[Array, Array, Array]:
+    """Returns a guess of the critical eigenvector, in two parts, and of the frequency or the angle."""
+    matrix = jacobian[:, :-1]
     values = jnp.linalg.eigvals(matrix)
-    size = jnp.max(jnp.abs(values))
-    turns = jnp.abs(values.imag) > float(jnp.finfo(dtype).eps) ** 0.5 * size
-    nearest = jnp.argmin(jnp.where(turns, jnp.abs(values.real), jnp.inf))
-    vibrates = kind == int(Kind.hopf)
-    omega = jnp.where(vibrates, jnp.abs(values.imag[nearest]), 0).astype(dtype)
+    omega = jnp.where(kind == int(Kind.hopf), _nearest(values, jnp.abs(values.real)).imag, 0).astype(u.dtype)
+    size, number = jnp.max(jnp.abs(values)), omega
     matrix = jnp.where(kind == int(Kind.branch_point), matrix.T, matrix)
-    unit = jnp.eye(n, dtype=dtype)
+    matrix = jax.lax.complex(matrix, -omega * jnp.eye(len(matrix), dtype=u.dtype))
+    if isinstance(problem, Orbits):
+        end, turns, torus = u[: problem.shape[1]], _by_multiplier(kind), kind == int(Kind.torus)
+        angle = jnp.full_like(omega, jnp.pi)
+        if multipliers is not None:
+            nearest = _nearest(multipliers, jnp.abs(jnp.log(jnp.abs(multipliers))))
+            angle = jnp.where(torus, jnp.angle(nearest), angle)
+        # the last state is the first one times the multiplier, and the length of the period is the same
+        by_end = jacobian_of(lambda end: problem.open_equations(u, end, problem.constants, *problem.near), end)
+        factor = jax.lax.complex(jnp.where(torus, jnp.cos(angle), -1) - 1, jnp.where(torus, jnp.sin(angle), 0))
+        changed = matrix.at[:, : end.size].add(factor * by_end.astype(factor.dtype))
+        changed = changed.at[-1].set(jnp.zeros_like(changed[-1]).at[-1].set(1))
+        matrix, number = jnp.where(turns, changed, matrix), jnp.where(turns, angle, omega)
+    a, b = _eigenvector(matrix, size)
+    return a, jnp.where((kind == int(Kind.hopf)) | (kind == int(Kind.torus)), b, 0), number
+
+
+def _nearest(values: Array, distance: Array) -> Array:
+    """Returns the eigenvalue with a positive imaginary part and the smallest distance."""
+    size = jnp.max(jnp.abs(values))
+    turns = jnp.abs(values.imag) > float(jnp.finfo(values.dtype).eps) ** 0.5 * size
+    nearest = values[jnp.argmin(jnp.where(turns, distance, jnp.inf))]
+    return jax.lax.complex(nearest.real, jnp.abs(nearest.imag))
+
+
+def _eigenvector(matrix: Complex[Array, "n n"], size: Array) -> tuple[Array, Array]:
+    """Returns the real and the imaginary part of the null vector of a matrix with eigenvalues up to a size."""
+    n, dtype = matrix.shape[0], size.dtype
     # a small shift, for a matrix that is singular exactly
     shift = float(jnp.finfo(dtype).eps) ** 0.5 * jnp.where(size > 0, size, 1)
-    shifted = jax.lax.complex(matrix + shift * unit, -omega * unit)
+    shifted = matrix + shift.astype(matrix.dtype) * jnp.eye(n, dtype=matrix.dtype)
     dense = DenseMatrix(np.eye(n))
     factors = dense.factorise(shifted)
     guess = np.random.default_rng(0).uniform(0.5, 1.5, n)
@@ -154,13 +207,14 @@ def _critical(matrix: Float[Array, "n n"], kind: Array) -> tuple[Array, Array, A
     phase = jnp.where(size > 0, square / jnp.where(size > 0, size, 1).astype(q.dtype), 1)
     q = q / jnp.sqrt(phase)
     length = jnp.linalg.norm(q.real)
-    return q.real / length, jnp.where(vibrates, q.imag / length, 0), omega
+    return q.real / length, q.imag / length
 
 
-def _units(z: Array, jacobian: Array) -> Array:
+def _units(problem: Equilibria | Orbits, z: Array, jacobian: Array) -> Array:
     """Returns the sizes of the unknowns of an extended system, in which Newton steps are measured."""
     n, small = jacobian.shape[0], float(jnp.finfo(z.dtype).eps) ** 0.5
-    state = jnp.maximum(jnp.abs(z[:n]), _SMALL * jnp.max(jnp.abs(z[:n])))
+    sizes = problem.sizes(z[:n])
+    state = jnp.maximum(sizes, _SMALL * jnp.max(sizes))
     turn = jnp.where(z[-1] == 0, jnp.max(jnp.abs(jacobian)), z[-1])
     vectors = jnp.ones(2 * n, z.dtype)
     return jnp.maximum(jnp.concatenate([state, jnp.abs(z[n : n + 1]), vectors, turn[None]]), small)
@@ -176,10 +230,11 @@ class _Iteration(NamedTuple):
     number: Array
 
 
-def _newton(f: Any, start: Array, units: Array, like: Any) -> tuple[Array, Array]:
+def newton(f: Any, start: Array, units: Array, like: Any, wanted: Array | bool = True) -> tuple[Array, Array]:
     """Returns a root near the start, and whether it is one.
 
-    A step is accepted if the Newton step that follows is shorter; otherwise a part of it is tried.
+    A step is accepted if the Newton step that follows is shorter; otherwise a part of it is tried. The start is
+    returned if no root is wanted.
     """
     dense, tolerance = DenseMatrix(np.eye(start.size)), float(jnp.finfo(start.dtype).eps) ** _PRECISION
 
@@ -201,7 +256,8 @@ def _newton(f: Any, start: Array, units: Array, like: Any) -> tuple[Array, Array
         return (c.length > tolerance) & (c.number < _NEWTON) & (c.part > _LEAST)
 
     one = jnp.ones((), start.dtype)
-    first = _Iteration(start, jnp.zeros_like(start), one * jnp.inf, one, jnp.zeros((), jnp.int32))
+    length = jnp.where(wanted, one * jnp.inf, 0)
+    first = _Iteration(start, jnp.zeros_like(start), length, one, jnp.zeros((), jnp.int32))
     found = while_loop(going, iterate, first, like=(like, start, units))
     return found.z + found.step, found.length <= tolerance
 
@@ -234,7 +290,11 @@ def _crossing(f: Any, u: Array, psi: Array, known: Array) -> Array:
 
 
 def found_near(
-    problem: Equilibria, guess: Float[Array, " m"], kind: Int[Array, ""], known: Float[Array, " m"]
+    problem: Equilibria | Orbits,
+    guess: Float[Array, " m"],
+    kind: Int[Array, ""],
+    known: Float[Array, " m"],
+    multipliers: Complex[Array, " n"] | None = None,
 ) -> FoundPoint:
     """Returns the special point that Newton's method finds from a guess of the state and the parameter.
 
@@ -243,45 +303,55 @@ def found_near(
         guess: The state and the parameter nearby.
         kind: A code of `Kind`. For `none` nothing is sought.
         known: The direction of the branch that it is on, for branch points.
+        multipliers: Multipliers nearby, for torus bifurcations.
     """
     constants, guess = jax.lax.stop_gradient((problem.constants, guess))
-    jacobian = jacobian_of(lambda u: problem.equations(u, constants), guess)
+    still = problem._replace(constants=constants)
+
+    def function(u: Array) -> Array:
+        return problem.equations(u, constants, *problem.near)
+
+    jacobian = jacobian_of(function, guess)
     usable = (kind != int(Kind.none)) & jnp.all(jnp.isfinite(jacobian))
-    unit = jnp.eye(guess.size - 1, dtype=guess.dtype)
-    a, b, omega = _critical(jnp.where(usable, jacobian[:, :-1], unit), kind)
-    start = jnp.concatenate([guess, a, b, omega[None]])
+    unit = jnp.eye(*jacobian.shape, dtype=guess.dtype)
+    a, b, number = _critical(still, guess, jnp.where(usable, jacobian, unit), kind, multipliers)
+    start = jnp.concatenate([guess, a, b, number[None]])
     start = jnp.where(jnp.isfinite(start), start, 0)
 
     def equations(z: Array) -> Array:
-        return jnp.where(usable, extended(problem.equations, z, constants, a, kind), z - start)
+        return jnp.where(usable, extended(problem, z, constants, a, kind), z - start)
 
-    z, close = _newton(equations, start, _units(start, jacobian), (constants, kind))
+    z, close = newton(equations, start, _units(problem, start, jacobian), (constants, kind), usable)
     size, number = jnp.max(jnp.abs(jacobian[:, :-1])), jnp.abs(z[-1])
     terms = jnp.max(jnp.matmul(jnp.abs(jacobian), jnp.abs(z[: guess.size]), precision="highest"))
     small = float(jnp.finfo(guess.dtype).eps) ** 0.5
     good = usable & close & ((kind != int(Kind.hopf)) | (number > small * size))
+    good &= (kind != int(Kind.torus)) | (jnp.sin(number) > small)
     # a pitchfork that is not perfect has no branch point, and is unfolded by a number that is not zero
     good &= (kind != int(Kind.branch_point)) | (number <= small * (terms + size))
     psi = z[guess.size : guess.size + a.size]
-    crossing = _crossing(lambda u: problem.equations(u, constants), z[: guess.size], psi, known)
+    crossing = _crossing(function, z[: guess.size], psi, known)
     return FoundPoint(z, a, crossing, kind, good)
 
 
-def as_point(problem: Equilibria, found: FoundPoint) -> SpecialPoint:
+def as_point(problem: Equilibria | Orbits, found: FoundPoint) -> SpecialPoint:
     """Returns a special point as users see it, with derivatives by the constants of the problem."""
 
     def equations(z: Array) -> Array:
         # an identity in a row that is not used, by which the derivatives of others are not NaN
-        full = extended(problem.equations, z, problem.constants, found.c, found.kind)
+        full = extended(problem, z, problem.constants, found.c, found.kind)
         return jnp.where(found.good, full, z - safe)
 
     safe = jnp.where(found.good, found.z, jnp.append(problem.start, jnp.zeros(2 * found.c.size + 1, found.z.dtype)))
     z = jnp.where(found.good, with_derivatives(equations, safe, found.good | True), jnp.nan)
-    n = found.c.size
-    status = jnp.where(found.good | (found.kind == int(Kind.none)), int(Status.successful), int(Status.diverged))
-    direction = jnp.append(z[n + 1 : 2 * n + 1], jnp.where(found.good, jnp.zeros((), z.dtype), jnp.nan))
-    direction = jnp.where(found.kind == int(Kind.branch_point), found.crossing, direction)
-    frequency = jnp.where(found.kind == int(Kind.hopf), jnp.abs(z[-1]), jnp.where(found.good, 0, jnp.nan))
+    n, kind = found.c.size, found.kind
+    status = jnp.where(found.good | (kind == int(Kind.none)), int(Status.successful), int(Status.diverged))
+    vector, frequency = z[n + 1 : 2 * n + 1], jnp.where(kind == int(Kind.hopf), jnp.abs(z[-1]), 0)
+    if isinstance(problem, Orbits):
+        frequency = jnp.where(kind == int(Kind.torus), z[-1] / z[problem.near.states.size], 0)
+    direction = jnp.append(vector, jnp.where(found.good, jnp.zeros((), z.dtype), jnp.nan))
+    direction = jnp.where(kind == int(Kind.branch_point), found.crossing, direction)
+    frequency = jnp.where(found.good, frequency, jnp.nan)
     status = match(status.astype(jnp.int32), z)
-    pair = problem.state(direction), direction[-1]
-    return SpecialPoint(found.kind, z[n], problem.state(z[: n + 1]), frequency, pair, status)
+    state, tangent = (problem.state(x, problem.near) for x in (z[: n + 1], direction))
+    return SpecialPoint(kind, z[n], state, frequency, (tangent, direction[-1]), status)

@@ -1,5 +1,6 @@
-"""Bifurcation diagrams: branches of steady states over a parameter."""
+"""Bifurcation diagrams: branches of steady states and limit cycles over a parameter."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,13 @@ from ._components import choose, finite, split
 from ._style import PALETTE, new_axes
 
 # By the codes of `bifurcation.Kind`: the name and the marker of each kind of special point.
-_KINDS = {1: ("fold", "s"), 2: ("Hopf point", "o"), 3: ("branch point", "^"), 4: ("period doubling", "D")}
+_KINDS = {
+    1: ("fold", "s"),
+    2: ("Hopf point", "o"),
+    3: ("branch point", "^"),
+    4: ("period doubling", "D"),
+    5: ("torus bifurcation", "v"),
+}
 
 
 def bifurcation(
@@ -23,10 +30,11 @@ def bifurcation(
     members: int | Sequence[int] | None = None,
     title: str | None = None,
 ) -> Any:
-    """Draw a bifurcation diagram: a component of steady states over the parameter.
+    """Draw a bifurcation diagram: a component of steady states or limit cycles over the parameter.
 
-    Stable states are solid lines, unstable ones dashed. Markers are the special points: squares for folds, circles for
-    Hopf points, triangles for branch points. Each branch has a colour, which the members of a batch share.
+    Stable states are solid lines, unstable ones dashed; limit cycles have two lines, their largest and smallest values.
+    Markers are the special points: squares for folds, circles for Hopf points, triangles for branch points, diamonds
+    for period doublings. Each branch has a colour, which the members of a batch share.
 
     Args:
         branches: A `Branch` of `sciml.bifurcation`, batched or not, or a sequence of them.
@@ -60,17 +68,18 @@ def bifurcation(
     several = branches if isinstance(branches, list | tuple) else [branches]
     ax, seen, name = new_axes(ax), {}, ""
     for number, branch in enumerate(several):
-        name, values, special = _read(branch, y, labels)
-        places = finite(branch.parameter).reshape(len(values), -1)
-        marks = finite(branch.special.parameter).reshape(len(values), -1)
-        kinds = np.asarray(branch.special.kind).reshape(len(values), -1)
-        if branch.eigenvalues is None:
+        name, lines = _read(branch, y, labels)
+        count = len(lines[0][0])
+        places = finite(branch.parameter).reshape(count, -1)
+        marks = finite(branch.special.parameter).reshape(count, -1)
+        kinds = np.asarray(branch.special.kind).reshape(count, -1)
+        if getattr(branch.ys, "multipliers", branch.eigenvalues) is None:
             stable = np.isfinite(places)
         else:
-            stable = np.asarray(branch.stable).reshape(len(values), -1)
-        chosen = choose(members, len(values), 20)
+            stable = np.asarray(branch.stable).reshape(count, -1)
+        chosen = choose(members, count, 20)
         look = {"color": PALETTE[number % len(PALETTE)], "alpha": max(0.4, 1 / np.sqrt(max(chosen.size, 1)))}
-        for i in chosen:
+        for i, (values, special) in itertools.product(chosen, lines):
             _draw(ax, places[i], values[i], stable[i], look)
             for kind, (_, marker) in _KINDS.items():
                 here = kinds[i] == kind
@@ -95,21 +104,37 @@ def _draw(ax: Any, x: np.ndarray, y: np.ndarray, stable: np.ndarray, look: dict[
         ax.plot(np.insert(x, cuts, np.nan), np.insert(y, cuts, np.nan), style, linewidth=1.4, **look)
 
 
-def _read(branch: Any, y: Any, labels: Any) -> tuple[str, np.ndarray, np.ndarray]:
-    """Returns the name of a component, and its values on the branch and at special points, (members, ...)."""
-    shape, count = np.shape(branch.parameter), np.shape(branch.special.parameter)[-1]
-    batch = shape[:-1]
+def _read(branch: Any, y: Any, labels: Any) -> tuple[str, list[tuple[np.ndarray, np.ndarray]]]:
+    """Returns the name of a component, and its values on the branch and at special points, (members, ...).
+
+    Of limit cycles there are two pairs, the largest and the smallest values.
+    """
+    shape, ys, points = np.shape(branch.parameter), branch.ys, branch.special.y
+    if not hasattr(ys, "multipliers"):
+        name, values, special = _component(ys, points, shape, y, labels)
+        return name, [(values, special)]
+    # the nodes as members
+    axis, nodes = len(shape) - 1, ys.ts.shape[-1]
+    ys, points = (jax.tree.map(lambda x: np.moveaxis(np.asarray(x), axis + 1, axis), z.ys) for z in (ys, points))
+    name, *found = _component(ys, points, (*shape[:-1], nodes, shape[-1]), y, labels)
+    found = [x.reshape(-1, nodes, x.shape[-1]) for x in found]
+    return name, [(found[0].max(1), found[1].max(1)), (found[0].min(1), found[1].min(1))]
+
+
+def _component(ys: Any, points: Any, shape: tuple, y: Any, labels: Any) -> tuple[str, np.ndarray, np.ndarray]:
+    """Returns the name of a component, and its values for two arrays of states, (members, ...)."""
+    batch, count = shape[:-1], np.shape(jax.tree.leaves(points)[0])[len(shape) - 1]
     if callable(y):
         several = y
         for _ in shape:
             several = jax.vmap(several)
-        found = [np.asarray(several(ys)) for ys in (branch.ys, branch.special.y)]
+        found = [np.asarray(several(x)) for x in (ys, points)]
         if found[0].shape != shape:
             raise ValueError(f"y must return one number for a state, but returned {found[0].shape[len(shape) :]}.")
         name = labels if isinstance(labels, str) else labels[0] if labels else getattr(y, "__name__", "y")
         values, special = (finite(x).reshape(int(np.prod(batch)), -1) for x in found)
         return ("y" if name == "<lambda>" else name), values, special
-    on_branch, at_points = split(branch.ys, batch, shape[-1], labels), split(branch.special.y, batch, count, labels)
+    on_branch, at_points = split(ys, batch, shape[-1], labels), split(points, batch, count, labels)
     names = [component.name for component in on_branch]
     index = names.index(y) if y in names else y
     if isinstance(index, str) or not -len(names) <= index < len(names):

@@ -17,6 +17,7 @@ from .._types import Y
 from .._warn import warn
 from ._request import Request
 from ._solution import Solution
+from .methods._ravel import flattened, unflattened
 from .methods.around._admissible import read_admissible
 
 
@@ -32,6 +33,8 @@ def wrong_start(sol: Solution, model: Any, y0: Y, request: Request) -> str | Non
     code = int(sol.status) if np.ndim(sol.status) == 0 else None
     if code == Status.invalid_argument:
         return _not_admissible(y0, request)
+    if code == Status.inconsistent_start:
+        return _not_determined(model, y0, request)
     if code is None or not concrete(sol.t_reached) or float(sol.t_reached) != float(request.t0):
         return None
     if code == Status.nonfinite:
@@ -107,6 +110,39 @@ def _not_positive(law: AbstractConservationLaw, y0: Any) -> str | None:
                 f"one. The state has conserved variables; `model.conserved` computes them from primitive ones{each}."
             )
     return None
+
+
+def _not_determined(model: Any, y0: Y, request: Request) -> str | None:
+    """Returns the variables that the algebraic equations of a system with a mass matrix leave undetermined."""
+    mass, values = getattr(request.solver, "mass", None), jax.tree.leaves((y0, request.t0))
+    if mass is None or not all(_known_numbers(x) for x in values) or any(map(np.iscomplexobj, values)):
+        return None
+    y0 = jax.tree.map(jnp.asarray, y0)
+    x = flattened(y0)
+    left, right = (jnp.asarray(basis, x.dtype) for basis in mass.null_spaces)
+
+    def algebraic(z: Any) -> Any:
+        return left.T @ flattened(model(request.t0, unflattened(x + right @ z, y0), request.args))
+
+    matrix = jax.jacfwd(algebraic)(jnp.zeros(right.shape[1], x.dtype))
+    if not np.all(np.isfinite(matrix)):
+        return None
+    _, sizes, rows = np.linalg.svd(matrix)
+    null = rows[sizes <= float(jnp.finfo(x.dtype).eps) ** 0.5 * max(sizes.max(initial=0.0), 1e-300)]
+    free = np.max(np.abs(np.asarray(right) @ null.T), axis=1, initial=0.0)
+    if not free.any():
+        return None
+    names = []
+    for path, leaf in jax.tree_util.tree_flatten_with_path(y0)[0]:
+        part, free = np.split(free, [leaf.size])
+        for at in np.flatnonzero(part > 0.1):
+            place = f"[{', '.join(map(str, np.unravel_index(at, leaf.shape)))}]" if leaf.ndim else ""
+            names.append(f"`y0{jax.tree_util.keystr(path)}{place}`")
+    return (
+        f"The algebraic equations do not determine {', '.join(names)}: their derivative with respect to it is singular "
+        "at the start, so the index is greater than one. Differentiate the constraints until they determine it, and "
+        "hold the original ones by `project=`."
+    )
 
 
 def _known_numbers(x: Any) -> bool:

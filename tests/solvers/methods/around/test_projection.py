@@ -127,3 +127,37 @@ def test_what_depends_on_a_traced_parameter_is_for_direct():
     direct = sciml.adjoints.Direct()
     around = (end(1.3 + 1e-2, direct) - end(1.3 - 1e-2, direct)) / 2e-2
     np.testing.assert_allclose(jax.grad(end)(1.3, direct), around, rtol=1e-3)
+
+
+def _pendulum(t, y, length):
+    """In Cartesian coordinates: the tension follows from the second derivative of the constraint."""
+    q, v = y
+    gravity, normal = jnp.array([0.0, -9.81]), jax.grad(lambda q: (q @ q - length**2) / 2)
+    turn = jax.jvp(normal, (q,), (v,))[1]
+    tension = (normal(q) @ gravity + v @ turn) / (normal(q) @ normal(q))
+    return v, gravity - tension * normal(q)
+
+
+@pytest.mark.x64
+def test_a_pendulum_in_cartesian_coordinates():
+    """A constraint of index three, reduced and held over 50 swings."""
+
+    def swing(length, **options):
+        start = jnp.stack([length, 0 * length]), jnp.zeros(2)
+        return sciml.solve(
+            _pendulum, start, t0=0.0, t1=100.0, args=length, rtol=1e-10, atol=1e-10, solver=diffrax.Dopri8(),
+            project=lambda y: jnp.stack([y[0] @ y[0], y[0] @ y[1]]), max_steps=4096, **options,
+        )  # fmt: skip
+
+    sol = swing(jnp.array(1.0), saveat=diffrax.SaveAt(steps=True))
+    q, v = (x[: sol.stats.accepted] for x in sol.ys)
+    np.testing.assert_allclose(jnp.sum(q**2, axis=1), 1, atol=1e-10)
+    np.testing.assert_allclose(jnp.sum(q * v, axis=1), 0, atol=1e-10)
+    np.testing.assert_allclose(jnp.sum(v**2, axis=1) / 2 + 9.81 * q[:, 1], 0, atol=1e-6)
+
+    def end(length):
+        return swing(length).ys[0][-1, 0]
+
+    h = 1e-6
+    differences = (end(jnp.array(1 + h)) - end(jnp.array(1 - h))) / (2 * h)
+    np.testing.assert_allclose(jax.grad(end)(jnp.array(1.0)), differences, rtol=1e-6)
