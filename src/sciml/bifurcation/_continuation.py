@@ -20,10 +20,10 @@ from .._types import Args, RealScalarLike, Y
 from ..solvers._read_diffrax import default_tolerances
 from ..solvers.control._pid import Tolerances
 from ._curve import both_ways
-from ._orbits import Cycle, Orbits, outside
+from ._orbits import LimitCycle, Orbits, outside
 from ._problem import Arguments, Equilibria, check_bounds, checked, closed
 from ._special import FoundPoint, Kind, SpecialPoint, as_point, eigenvalues_of, found_near
-from ._starts import Start, started
+from ._starts import BranchStart, started
 
 _GENERIC = 0.382
 """The place in the bounds at which conserved quantities are sought: one where nothing is conserved by chance."""
@@ -42,7 +42,7 @@ class Branch(eqx.Module):
 
     Attributes:
         parameter: The parameter.
-        ys: The states, a PyTree like the state with the points first; of limit cycles a `Cycle`, with the points first.
+        ys: The states, a PyTree like the state with the points first, or a `LimitCycle` with the points first.
         tangent: The direction of the branch, a pair of states and parameter.
         eigenvalues: The eigenvalues of the Jacobian, the largest real part first; None if they are left out. Of limit
             cycles None: see `ys.multipliers`.
@@ -68,7 +68,7 @@ class Branch(eqx.Module):
         Raises:
             ValueError: If eigenvalues were left out.
         """
-        if isinstance(self.ys, Cycle):
+        if isinstance(self.ys, LimitCycle):
             return self.ys.stable
         if self.eigenvalues is None:
             raise ValueError("The branch has no eigenvalues: call `continuation(eigenvalues=True)`.")
@@ -162,7 +162,7 @@ def continuation(
     """
     point = y0 if isinstance(y0, SpecialPoint) else None
     found = y0 if point is None else point.y
-    state = jax.tree.map(lambda x: x[0], found.ys) if isinstance(found, Cycle) else found
+    state = jax.tree.map(lambda x: x[0], found.ys) if isinstance(found, LimitCycle) else found
     given = checked(model, state, args, conserved, where=where)
     if point is not None:
         given = at_point(given, point, "y0")
@@ -209,27 +209,27 @@ def at_point(given: Arguments, point: SpecialPoint, name: str) -> Arguments:
     return given._replace(model=model, args=args)
 
 
-def _start(y0: Any, intervals: int | None) -> Start:
+def _start(y0: Any, intervals: int | None) -> BranchStart:
     """Returns the start of a branch.
 
     Raises:
         ValueError: If no branch begins at a special point.
     """
-    if isinstance(y0, Cycle):
-        return Start("cycle", cycle=y0)
+    if isinstance(y0, LimitCycle):
+        return BranchStart("cycle", cycle=y0)
     if not isinstance(y0, SpecialPoint):
-        return Start("state")
+        return BranchStart("state")
     known = Kind(int(y0.kind)) if concrete(y0.kind) else None
-    if isinstance(y0.y, Cycle):
+    if isinstance(y0.y, LimitCycle):
         if known is not Kind.branch_point and known in (Kind.period_doubling, None):
-            return Start("doubling", y0.direction, cycle=y0.y)
+            return BranchStart("doubling", y0.direction, cycle=y0.y)
         if known is Kind.branch_point:
-            return Start("cycle", y0.direction, cycle=y0.y)
+            return BranchStart("cycle", y0.direction, cycle=y0.y)
     elif known is Kind.hopf or (known is None and intervals is not None):
         count = check_count(40 if intervals is None else intervals, "intervals", "continuation")
-        return Start("hopf", y0.direction, frequency=y0.frequency, intervals=count)
+        return BranchStart("hopf", y0.direction, frequency=y0.frequency, intervals=count)
     elif known in (Kind.branch_point, None):
-        return Start("state", y0.direction)
+        return BranchStart("state", y0.direction)
     raise ValueError(
         f"No branch begins at a special point of kind `{known.name}`, only at branch points, Hopf points and period "
         "doublings. Pass its state, `y0.y`."
@@ -238,7 +238,7 @@ def _start(y0: Any, intervals: int | None) -> Start:
 
 @filter_jit
 def _branch(
-    model: Any, y0: Y, args: Args, leaves: tuple, conserved: Any, start: Start, numbers: tuple, options: tuple
+    model: Any, y0: Y, args: Args, leaves: tuple, conserved: Any, start: BranchStart, numbers: tuple, options: tuple
 ) -> Branch:
     run = members_apart(lambda *given: _followed(*given, leaves, options))
     return run(
@@ -247,7 +247,7 @@ def _branch(
 
 
 def _followed(
-    model: Any, y0: Y, args: Args, conserved: Any, start: Start, numbers: tuple, leaves: tuple, options: tuple
+    model: Any, y0: Y, args: Args, conserved: Any, start: BranchStart, numbers: tuple, leaves: tuple, options: tuple
 ) -> Branch:
     model, y0, args, start, numbers = promote((model, y0, args, start, numbers))
     (low, high), t, rtol, atol, longest = numbers

@@ -21,7 +21,7 @@ from .._types import Args, RealScalarLike, Y
 from ..solvers._solve import solve
 from ..solvers.methods._ravel import flattened
 from ..solvers.roots._implicit_root import with_derivatives
-from ._orbits import Cycle, near_of, orbits
+from ._orbits import LimitCycle, near_of, orbits
 from ._problem import Arguments, checked, closed
 from ._special import newton
 
@@ -50,7 +50,7 @@ def limit_cycle(
     intervals: int = 40,
     rtol: float = 1e-6,
     throw: bool = True,
-) -> Cycle:
+) -> LimitCycle:
     r"""Finds a limit cycle (periodic orbit), $y(T) = y(0)$, with its period $T$ and its Floquet multipliers.
 
     The model is simulated once around the cycle, and the result improved by collocation of order six on nodes that
@@ -69,7 +69,7 @@ def limit_cycle(
         throw: Whether to raise an error if there is no cycle nearby; under a transformation check `status`.
 
     Returns:
-        A `Cycle`, NaN if none was found. `continuation` follows it as a parameter changes.
+        A `LimitCycle`, NaN if none was found. `continuation` follows it as a parameter changes.
 
     Raises:
         TypeError: If an argument has the wrong type, or the state is complex.
@@ -118,8 +118,8 @@ def limit_cycle(
 @filter_jit
 def _cycle(
     model: Any, y0: Y, args: Args, leaves: tuple, conserved: Any, t: Any, times: Array, path: Any, options: tuple
-) -> Cycle:
-    def run(model: Any, y0: Y, args: Args, conserved: Any, t: Any, times: Array, path: Any) -> Cycle:
+) -> LimitCycle:
+    def run(model: Any, y0: Y, args: Args, conserved: Any, t: Any, times: Array, path: Any) -> LimitCycle:
         given = promote((model, y0, args, t, times, path))
         return _found(*given[:4], conserved, *given[4:], leaves, options)
 
@@ -128,7 +128,7 @@ def _cycle(
 
 def _found(
     model: Any, y0: Y, args: Args, t: Any, conserved: Any, times: Array, path: Any, leaves: tuple, options: tuple
-) -> Cycle:
+) -> LimitCycle:
     count, rtol = options
     steady = closed(Arguments(model, y0, args, leaves), t, conserved)
     x = jax.vmap(flattened)(path)
@@ -179,4 +179,4 @@ def _found(
     status = jnp.where(error <= rtol, int(Status.successful), int(Status.mesh_too_coarse))
     status = jnp.where(good, status, int(Status.diverged))
     cycle = problem.state(u, near)
-    return Cycle(cycle.period, cycle.ts, cycle.ys, values, error, match(status.astype(jnp.int32), u))
+    return LimitCycle(cycle.period, cycle.ts, cycle.ys, values, error, match(status.astype(jnp.int32), u))

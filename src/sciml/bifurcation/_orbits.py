@@ -43,7 +43,7 @@ _SHARE = 0.05
 """The factor of that estimate, five to ten times that of van der Pol's oscillator for mu = 1 and 10."""
 
 
-class Cycle(eqx.Module):
+class LimitCycle(eqx.Module):
     """A limit cycle, or several along a first axis; NaN if none was found.
 
     Attributes:
@@ -189,12 +189,12 @@ class Orbits(NamedTuple):
         there = jnp.matmul(_interpolation(near.widths, to.widths), x, precision="highest")
         return jnp.append(there.reshape(-1), v[x.size :])
 
-    def state(self, u: Float[Array, " m"], near: Any) -> Cycle:
+    def state(self, u: Float[Array, " m"], near: Any) -> LimitCycle:
         """Returns the cycle of a vector of unknowns, or of a tangent."""
         x = self.nodes(u)
         places = jnp.append(jnp.zeros_like(near.widths[:1]), jnp.cumsum(near.widths))
         closed = jnp.concatenate([x, x[:1]])
-        return Cycle(u[x.size], places * u[x.size], jax.vmap(lambda x: unflattened(x, self.like))(closed))
+        return LimitCycle(u[x.size], places * u[x.size], jax.vmap(lambda x: unflattened(x, self.like))(closed))
 
 
 def orbits(steady: Equilibria, x: Float[Array, "nodes n"], period: Float[Array, ""], near: Near) -> Orbits:

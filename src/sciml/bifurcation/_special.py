@@ -82,7 +82,7 @@ class SpecialPoint(eqx.Module):
     Attributes:
         kind: A code of `Kind`, `none` in rows that are not used.
         parameter: The parameter.
-        y: The state, or the `Cycle`.
+        y: The state, or the `LimitCycle`.
         frequency: Of a Hopf point the angular frequency of the oscillations that begin there, of a torus bifurcation
             that of the second oscillation, otherwise zero.
         direction: A pair like state and parameter: of a branch point the direction of the branch that crosses there,

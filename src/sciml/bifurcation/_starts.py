@@ -8,11 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..solvers.methods._ravel import flattened
-from ._orbits import Cycle, Near, Orbits, orbits, phase_weights
+from ._orbits import LimitCycle, Near, Orbits, orbits, phase_weights
 from ._problem import Equilibria
 
 
-class Start(eqx.Module):
+class BranchStart(eqx.Module):
     """The start of a branch.
 
     Attributes:
@@ -26,11 +26,11 @@ class Start(eqx.Module):
     kind: str = eqx.field(static=True)
     direction: Any = None
     frequency: Any = None
-    cycle: Cycle | None = None
+    cycle: LimitCycle | None = None
     intervals: int = eqx.field(static=True, default=0)
 
 
-def started(steady: Equilibria, start: Start) -> tuple[Equilibria | Orbits, Array | None]:
+def started(steady: Equilibria, start: BranchStart) -> tuple[Equilibria | Orbits, Array | None]:
     """Returns the equations of a branch with their start, and its direction there, if that is known.
 
     Args:
@@ -53,7 +53,7 @@ def started(steady: Equilibria, start: Start) -> tuple[Equilibria | Orbits, Arra
     return problem, ahead
 
 
-def _nodes_of(cycle: Cycle) -> tuple[Float[Array, "nodes n"], Float[Array, " nodes"]]:
+def _nodes_of(cycle: LimitCycle) -> tuple[Float[Array, "nodes n"], Float[Array, " nodes"]]:
     """Returns the states at the nodes, without the last, and the intervals relative to the period."""
     return jax.vmap(flattened)(cycle.ys)[:-1], jnp.diff(cycle.ts) / cycle.period
 
@@ -64,7 +64,7 @@ def _near(steady: Equilibria, x: Array, widths: Array) -> Near:
     return Near(widths, x, phase_weights(x, widths, rates))
 
 
-def _at_hopf_point(steady: Equilibria, start: Start) -> tuple[Orbits, Array]:
+def _at_hopf_point(steady: Equilibria, start: BranchStart) -> tuple[Orbits, Array]:
     r"""The cycles $x + \epsilon (a \cos \omega t - b \sin \omega t)$ of a Hopf point, from $\epsilon = 0$."""
     rest, parameter = steady.start[:-1], steady.start[-1:]
     a, omega = flattened(start.direction[0]).astype(rest.dtype), start.frequency.astype(rest.dtype)
@@ -78,7 +78,7 @@ def _at_hopf_point(steady: Equilibria, start: Start) -> tuple[Orbits, Array]:
     return orbits(steady, x, 2 * jnp.pi / omega, near), jnp.append(wave.reshape(-1), jnp.zeros(2, rest.dtype))
 
 
-def _at_period_doubling(steady: Equilibria, start: Start, cycle: Cycle) -> tuple[Orbits, Array]:
+def _at_period_doubling(steady: Equilibria, start: BranchStart, cycle: LimitCycle) -> tuple[Orbits, Array]:
     """The cycles of twice the period, from the cycle itself: a change has the other sign in the second half."""
     x, widths = _nodes_of(cycle)
     change, _ = _nodes_of(start.direction[0])
