@@ -113,10 +113,9 @@ def continuation(
     Args:
         model: `f(t, y, args) -> dy/dt`, as for `solve`.
         y0: A steady state at the value that the parameter has in the model, or a guess from which Newton's method
-            finds one. `sciml.steady_state` finds one from afar. To follow limit cycles, pass one from `limit_cycle`. If
-            it is a `SpecialPoint`, one of `Branch.special`, the branch that crosses or begins there is followed (branch
-            switching): steady states from a branch point, limit cycles from a Hopf point, and those of twice the period
-            from a period doubling.
+            finds one. `sciml.steady_state` finds one from afar. To follow limit cycles, pass one from `limit_cycle`. To
+            switch branches, pass one `SpecialPoint` of `Branch.special`: steady states or limit cycles cross at a
+            branch point, limit cycles begin at a Hopf point, and cycles of twice the period at a period doubling.
         bounds: The range of the parameter, `(low, high)`.
         where: Selects the parameter, one scalar leaf, as in `eqx.tree_at`: `lambda model: model.rate`; of `args` if
             these are given, `lambda args: args["rate"]`, and with two arguments of either, `lambda model, args: ...`.

@@ -330,7 +330,7 @@ class BothWays(NamedTuple):
         points: The unknowns, whose derivatives move them at right angles to the curve.
         normals: See `Curve`; without derivatives.
         tangents: The tangents.
-        near: See `Curve`; of unused rows that of the start.
+        near: See `Curve`; unused rows have the value of the start.
         jacobians: The Jacobians of the equations; of unused rows the identity.
         signs: The signs of the determinants of Jacobian and normal.
         status: One code for each direction.

@@ -40,7 +40,7 @@ _ORDERS = 7 / 5
 """The error of an interval by the method is about this power of the one by Simpson's rule, whose order is 4."""
 
 _SHARE = 0.05
-"""The factor of that estimate, five to ten times that of van der Pol's oscillator for mu = 1 and 10."""
+"""The factor of the estimate. It is five to ten times the error of van der Pol's oscillator for mu = 1 and 10."""
 
 
 class LimitCycle(eqx.Module):
@@ -166,7 +166,7 @@ class Orbits(NamedTuple):
         return b - a - step, step - h / 6 * (ends + 4 * middle)
 
     def sizes(self, x: Float[Array, " k"]) -> Float[Array, " k"]:
-        """Returns the size of each unknown but the parameter: that of a component is its largest value."""
+        """Returns the size of each unknown but the parameter: the largest value of a component over the cycle."""
         count, size = self.shape
         largest = jnp.max(jnp.abs(self.nodes(x)), axis=0, keepdims=True)
         return jnp.append(jnp.broadcast_to(largest, self.shape).reshape(-1), x[count * size :])

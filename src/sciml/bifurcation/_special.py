@@ -84,7 +84,7 @@ class SpecialPoint(eqx.Module):
         parameter: The parameter.
         y: The state, or the `LimitCycle`.
         frequency: Of a Hopf point the angular frequency of the oscillations that begin there, of a torus bifurcation
-            that of the second oscillation, otherwise zero.
+            the one of the second oscillation, otherwise zero.
         direction: A pair like state and parameter: of a branch point the direction of the branch that crosses there,
             which has no derivatives; of others the critical eigenvector, of Hopf points its real part, and zero.
         status: A code of `sciml.Status`.

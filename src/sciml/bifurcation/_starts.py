@@ -16,7 +16,7 @@ class BranchStart(eqx.Module):
     """The start of a branch.
 
     Attributes:
-        kind: `state`, `cycle`, `hopf` for the cycles of a Hopf point, or `doubling` for those of a period doubling.
+        kind: `state`, `cycle`, `hopf` for the cycles of a Hopf point, or `doubling` for cycles of twice the period.
         direction: Of a special point its direction.
         frequency: Of a Hopf point the angular frequency.
         cycle: The cycle, if it is one.
