@@ -497,3 +497,12 @@ def test_the_only_time_is_that_of_an_infusion():
     """Its interval has no length, in which a traced table still has to switch the infusion on."""
     level = jax.jit(lambda t: pk.solve_doses(own_model, pk.Doses(t, 9.0, duration=4.0), t[None], y0=jnp.ones(1)))
     np.testing.assert_allclose(level(2.0), 1.0, rtol=1e-5)
+
+
+def test_infusions_that_time_does_not_resolve_are_boluses():
+    """Their rates are so large that the shortest step of the solve would give many times the amount."""
+    resolution = float(jnp.finfo(jnp.result_type(float)).eps)
+    ts = jnp.array([0.5, 4.0])
+    level = jax.jit(lambda d: pk.solve_doses(own_model, pk.Doses(0.0, 100.0, duration=d), ts, y0=jnp.zeros(1))[:, 0])
+    for duration in (1.0, 10.0, 100.0, 1e3):
+        np.testing.assert_allclose(level(duration * resolution), 100 * np.exp(-0.2 * ts), rtol=1e-3)

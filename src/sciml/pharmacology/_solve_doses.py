@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -264,6 +265,11 @@ def _by_solving(
         root = steady_state(lambda t, x, args: over(x, given.period) - x, y0, throw=options.get("throw", True))
         return over(root.ys[-1], given.phase)
 
+    # a state before a dose is saved so little earlier that only rounding tells the difference
+    little = _LITTLE * jnp.finfo(ts.dtype).eps * jnp.maximum(jnp.max(jnp.abs(ts)), jnp.abs(first))
+    if doses.durations is not None:  # both ends of an infusion that time does not resolve are one event: a bolus
+        durations = jnp.where(doses.durations < 4 * little, 0, doses.durations)
+        doses = eqx.tree_at(lambda doses: doses.durations, doses, durations)
     rows = rows_of(doses, y0, steady)
     events = []
     if rows.times.shape[0]:
@@ -271,8 +277,6 @@ def _by_solving(
         events.append(Schedule(merged.times, _update, merged._replace(times=jnp.zeros_like(merged.times))))
     if isinstance(covariates, Held):
         events.append(covariates.jumps())
-    # a state before a dose is saved so little earlier that only rounding tells the difference
-    little = _LITTLE * jnp.finfo(ts.dtype).eps * jnp.maximum(jnp.max(jnp.abs(ts)), jnp.abs(first))
     saved = jnp.where(before, ts - little, ts)
     order = jnp.argsort(saved)
     saved = saved[order]
