@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -98,6 +99,9 @@ class Past(NamedTuple):
 
 _RETURNS = 6
 """How often the start comes back as a jump of a derivative that a method of order six or less sees."""
+
+_MORE_THAN_CUBIC = 4
+"""The least order of methods whose dense output is more accurate than a cubic polynomial."""
 
 _MOST_SUMS = 64
 """After how many sums of delays it does at most; with many delays, sums of fewer of them."""
@@ -373,6 +377,10 @@ class MethodOfSteps(AbstractWrappedStepper):
         slack = _SLACK * jnp.finfo(end.dtype).eps * jnp.maximum(jnp.abs(end), jnp.abs(field.t0))
         lost = (t - jnp.max(delays) < oldest - slack) & (oldest > field.t0)
         lost = lost | (h > jnp.min(delays) + slack)
+        if step.error is not None and self._knows_more_than_a_cubic:
+            missed = self._missed_by_past(h, y.y, step, first, last)
+            error = jax.tree.map(lambda a, b: jnp.where(jnp.abs(b) > jnp.abs(a), b, a), step.error, missed)
+            step = step._replace(error=error)
         return step._replace(
             y1=WithPast(y1, past, y.jumps),
             # the next step is on the other side of its start
@@ -380,6 +388,24 @@ class MethodOfSteps(AbstractWrappedStepper):
             measured=measured_by_state(step, y.y),
             ends=jnp.where(lost, int(Status.history_too_short), int(Status.successful)),
         )
+
+    @property
+    def _knows_more_than_a_cubic(self) -> bool:
+        dense = getattr(self.base, "interpolation", None)
+        return self.base.order >= _MORE_THAN_CUBIC and dense not in (None, diffrax.LocalLinearInterpolation)
+
+    def _missed_by_past(self, h: RealScalarLike, y: Y, step: Step, first: Y, last: Y) -> Y:
+        """Returns by how much the past's cubic polynomial differs from the dense output in the middle of a step.
+
+        Later steps read the cubic polynomial, which the error of the method does not know: where a rate is a polynomial
+        in time, a method of order five makes no error in a step as long as a delay, but the cubic polynomial does.
+        """
+        middle = self.base.interpolate(0.5, h, y, step.y1, step.dense)
+
+        def of_leaf(middle: Array, y0: Array, y1: Array, f0: Array, f1: Array) -> Array:
+            return middle - (y0 + y1) / 2 - jnp.asarray(h / 8).astype(y0.dtype) * (f0 - f1)
+
+        return jax.tree.map(of_leaf, middle, y, step.y1, first, last)
 
     def _with_moved_start(self, field: Any, past: Past, jumps: Array, end: Array, y1: Y, before: Y) -> Y:
         r"""Returns a state with the derivative that it has because a jump comes back at a time that a delay moves.
