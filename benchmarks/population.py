@@ -182,17 +182,19 @@ def one_gradient(subjects: int = 1000, records: int = 10) -> Group:
         def likelihood(model: dict[str, Array], data: Array) -> Array:
             return study.population(data, model, "focei").marginal.log_likelihood(model)
 
-        gradient = jax.jit(jax.value_and_grad(likelihood))
-        if not loop:
-            compiled = gradient.lower(model, data).compile()
-            return lambda: jax.block_until_ready(compiled(model, data))
-        compiled, rows = gradient.lower(model, data[:1]).compile(), [data[i : i + 1] for i in range(subjects)]
+        def added(total: Any, model: dict[str, Array], data: Array) -> Any:
+            return jax.tree.map(jnp.add, total, jax.value_and_grad(likelihood)(model, data))
+
+        zero = (jnp.zeros(()), jax.tree.map(jnp.zeros_like, model))
+        size = 1 if loop else subjects
+        rows = [data[i : i + size] for i in range(0, subjects, size)]
+        compiled = jax.jit(added).lower(zero, model, rows[0]).compile()
 
         def summed() -> Any:
-            found = compiled(model, rows[0])
-            for row in rows[1:]:
-                found = jax.tree.map(jnp.add, found, compiled(model, row))
-            return jax.block_until_ready(found)
+            total = zero
+            for row in rows:
+                total = compiled(total, model, row)
+            return jax.block_until_ready(total)
 
         return summed
 

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optimistix
 import pytest
 
 from sciml import inference
@@ -147,3 +148,45 @@ def test_normalised_errors():
         inference.npde(dv, drawn[0])
     with pytest.raises(ValueError, match="more replicates than the 3 records, but got 3"):
         inference.npde(dv, drawn[:3])
+
+
+def test_intervals_hold_the_truth():
+    """Intervals of 95% in 400 sets of data with occasions, and their width beside the one that the design predicts."""
+    truth = {"mean": jnp.array(1.0), "noise": jnp.array(0.3), "spread": jnp.array([0.6, 0.4])}
+
+    def observe(model, effects, subject):
+        own = effects["subject"] + effects["occasion"][:, None] + jnp.zeros((2, 3))
+        return inference.Normal(model["mean"] + own, model["noise"])
+
+    def effects(model):
+        return {
+            "subject": inference.Normal(0.0, model["spread"][0]),
+            "occasion": inference.Normal(jnp.zeros(2), model["spread"][1]),
+        }
+
+    priors = [
+        (lambda m: m["mean"], inference.Improper()),
+        (lambda m: [m["noise"], m["spread"]], inference.Improper(Positive())),
+    ]
+    rng = np.random.default_rng(0)
+    drawn = [width * rng.normal(size=shape) for width, shape in ((0.6, (400, 50, 1, 1)), (0.4, (400, 50, 2, 1)))]
+    data = 1 + sum(drawn) + 0.3 * rng.normal(size=(400, 50, 2, 3))
+
+    def fitted(data):
+        density = inference.hierarchical(truth, observe, data, priors, effects=effects, method="foce").marginal
+
+        def misfit(z, args=None):
+            return -density.log_likelihood(density.constrain(density.unravel(z))) / 50
+
+        start = density.ravel(density.unconstrain(truth))
+        z = optimistix.minimise(misfit, optimistix.BFGS(1e-7, 1e-7), start, max_steps=60, throw=False).value
+        errors = jnp.sqrt(jnp.diagonal(jnp.linalg.inv(50 * jax.jacfwd(jax.grad(misfit))(z))))
+        return z - start, errors, density.slope(z) * errors
+
+    away, errors, own_units = jax.jit(jax.vmap(fitted))(data)
+    counts = np.sum(np.abs(away) < 1.959964 * errors, axis=0)
+    assert np.all((counts >= 360) & (counts <= 392)), counts  # 90 to 98 of 100
+    predicted = (50 * inference.fisher_information(truth, observe, effects=effects)).standard_errors
+    np.testing.assert_allclose(np.mean(own_units, axis=0), list(predicted.values()), rtol=0.1)
+    # the standard deviation of 400 numbers is known to 3.5%, and this holds with four of these
+    np.testing.assert_allclose(np.std(away, axis=0), np.mean(errors, axis=0), rtol=0.14)
