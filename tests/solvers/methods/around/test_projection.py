@@ -158,6 +158,6 @@ def test_a_pendulum_in_cartesian_coordinates():
     def end(length):
         return swing(length).ys[0][-1, 0]
 
-    h = 1e-6
+    h = 1e-5  # shorter ones show the noise of the steps
     differences = (end(jnp.array(1 + h)) - end(jnp.array(1 - h))) / (2 * h)
-    np.testing.assert_allclose(jax.grad(end)(jnp.array(1.0)), differences, rtol=1e-6)
+    np.testing.assert_allclose(jax.grad(end)(jnp.array(1.0)), differences, rtol=1e-5)
