@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from ...._choices import choices
 from ...._jax._barrier import opaque
@@ -146,11 +146,7 @@ class RungeKutta(AbstractStepper):
         # fields that function is slow, and for derivatives it takes long to compile.
         large = any(x.size >= choices().fields.barrier_from for x in jax.tree.leaves(y))
 
-        def evaluated(t: Array, y: Y, done: Array) -> Y:
-            leaves, structure = jax.tree.flatten(y)
-            return field(t, jax.tree.unflatten(structure, [_called_in_derivatives(leaves[0], done), *leaves[1:]]))
-
-        evaluated = jax.checkpoint(evaluated, prevent_cse=False)
+        evaluated = jax.checkpoint(lambda t, y: field(t, y), prevent_cse=False)
 
         def stage(carry: Any, x: Any) -> tuple[Any, None]:
             rows, _ = carry
@@ -161,7 +157,9 @@ class RungeKutta(AbstractStepper):
             at = jax.tree.map(
                 lambda y, k: y + jnp.asarray(h, y.dtype) * _dot([w.astype(y.dtype) for w in weights], k), y, rows
             )
-            found = evaluated(t + node.astype(jnp.result_type(t)) * h, at, done)
+            leaves, structure = jax.tree.flatten(at)
+            at = jax.tree.unflatten(structure, [_called_in_derivatives(leaves[0], done), *leaves[1:]])
+            found = evaluated(t + node.astype(jnp.result_type(t)) * h, at)
             put = lambda k, new: jax.lax.dynamic_update_index_in_dim(k, new, number, 0)  # noqa: E731
             return (jax.tree.map(put, rows, found), at if self.last_is_first else None), None
 
