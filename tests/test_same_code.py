@@ -196,6 +196,11 @@ def file():
     return lambda: lambda t, y, args: np.loadtxt("rates.txt") * y, lambda: None
 
 
+def a_list_that_is_written():
+    calls = []
+    return lambda: lambda t, y, args: calls.append(y), lambda: None
+
+
 def start_of_an_object():
     rates = iter([1.0, 2.0])
 
@@ -224,6 +229,7 @@ def start_of_an_object():
         generator_of_random_numbers,
         environment,
         file,
+        a_list_that_is_written,
         start_of_an_object,
     ],
 )

@@ -275,6 +275,9 @@ _FROM_OUTSIDE = {"open", "input", "next", "environ", "getenv", "read_text", "rea
 _FROM_OUTSIDE |= {"load", "loadtxt", "genfromtxt", "fromfile", "memmap", "read_csv"}
 """Names by which code reads files, the environment or the next value of an iterator, which change without its code."""
 
+_WRITING = {"append", "extend", "insert", "update", "setdefault", "pop", "clear", "remove", "discard"}
+"""Methods by which code changes a list, a dictionary or a set, such as a list of what was traced."""
+
 _CHANGING = {"os", "time", "random", "datetime", "secrets", "uuid", "numpy.random"}
 """Modules whose functions return other values in each call."""
 
@@ -288,6 +291,8 @@ def _hides(names: list[str], read: list[Any]) -> str:
     """
     own = [n for n in names if n in sys.modules and not _is_foreign(n)]
     modules = [x.__name__ for x in read if isinstance(x, types.ModuleType)]
+    if any(isinstance(x, (list, dict, set)) for x in read):  # to which the code may write
+        own += sorted(_WRITING.intersection(names))
     changing = [n for n in modules if n in _CHANGING or (n == "numpy" and "random" in names)]
     return next(iter([*sorted((_BY_ANY_NAME | _FROM_OUTSIDE).intersection(names)), *own, *changing]), "")
 

@@ -171,7 +171,10 @@ _STEADY_STATES = {
     **_named("count=", "n number max_states"),
 }
 
-_LIMIT_CYCLE = {name: option for name, option in _STEADY.items() if option not in ("solver=", "max_steps=")} | {
+_NOT_OF_CYCLES = ("solver=", "max_steps=", "atol=", "rtol=..., atol=...")
+
+_LIMIT_CYCLE = {name: option for name, option in _STEADY.items() if option not in _NOT_OF_CYCLES} | {
+    **_named("rtol=", "tol tolerance eps"),
     **_named("period=", "T T0 t1 period_guess"),
     **_named("intervals=", "ntst NTST mesh nodes n_intervals points"),
 }

@@ -61,9 +61,8 @@ _MESSAGES = {
     Status.nonfinite: (
         "The state or the vector field became NaN or infinite at `Solution.t_reached`. Most often fixed steps are too "
         "long (try a shorter `dt`), amounts became negative (set `positive=True` or a smaller `atol`), or the solution "
-        "blows up; if it fails at the start time, look for NaN in `y0` or the parameters, a negative pressure or "
-        "density of a gas, and divisions by zero. "
-        "`sciml.inspect.first_nan` reports the line of the model, such as a square root of zero; write that as "
+        "blows up; if it fails at the start, look for NaN in `y0` or parameters, a negative pressure or density, and "
+        "divisions by zero. `sciml.inspect.first_nan` reports the line, such as a square root of zero; write it as "
         "`jnp.where(y > 0, jnp.sqrt(jnp.where(y > 0, y, 1.0)), 0.0)`."
     ),
     Status.step_too_small: (

@@ -55,7 +55,9 @@ def read_tables_v2(path: pathlib.Path, content: dict) -> Tables:
     starts, before = {}, {}
     for experiment in problem.experiments:
         for period in experiment.sorted_periods:
-            changes = {x.target_id: float(x.target_value) for x in problem.get_changes_for_period(period)}
+            changes: dict[str, float | str] = {
+                str(x.target_id): float(x.target_value) for x in problem.get_changes_for_period(period)
+            }
             if period.is_preequilibration and len(experiment.periods) > 1:
                 before[experiment.id] = f"{experiment.id} before"
                 conditions[before[experiment.id]] = changes
