@@ -40,7 +40,8 @@ def test_stable_lines_are_solid_and_unstable_ones_dashed():
     ax = plot.bifurcation(branch(), parameter="signal", title="switch")
     (solid,), (dashed,) = lines(ax, "-"), lines(ax, "--")
     pieces = [np.isfinite(line.get_xdata()[1:] + line.get_xdata()[:-1]).sum() for line in (solid, dashed)]
-    assert pieces == [2, 4]  # one on either side of the middle, and none at the bounds
+    # one on either side of the middle, none at the bounds; the change at the fold is at the fold itself
+    assert pieces == [3, 5] and 0.136 in solid.get_xdata() and 0.136 in dashed.get_xdata()
     assert ax.get_xlabel() == "signal" and ax.get_ylabel() == "a" and ax.get_title("left") == "switch"
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["fold"]
     marked = [line for line in ax.lines if line.get_marker() == "s"]

@@ -80,7 +80,7 @@ def bifurcation(
         chosen = choose(members, count, 20)
         look = {"color": PALETTE[number % len(PALETTE)], "alpha": max(0.4, 1 / np.sqrt(max(chosen.size, 1)))}
         for i, (values, special) in itertools.product(chosen, lines):
-            _draw(ax, places[i], values[i], stable[i], look)
+            _draw(ax, *_cut(places[i], values[i], stable[i], marks[i], special[i]), look)
             for kind, (_, marker) in _KINDS.items():
                 here = kinds[i] == kind
                 at = marks[i, here], special[i, here]
@@ -94,6 +94,23 @@ def bifurcation(
     if title is not None:
         ax.set_title(title, loc="left", fontsize="medium")
     return ax
+
+
+def _cut(
+    x: np.ndarray, y: np.ndarray, stable: np.ndarray, marks: np.ndarray, special: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns a branch on which stability changes at special points instead of between points of the branch."""
+    line, points = np.stack([x, y], 1), np.stack([marks, special], 1)
+    scale = np.maximum(np.ptp(line[np.isfinite(line).all(1)], axis=0), 1e-30)
+    line, points = line / scale, points[np.isfinite(points).all(1)] / scale
+    for k in np.flatnonzero(stable[1:] != stable[:-1])[::-1]:
+        ends = line[k : k + 2]
+        away = np.linalg.norm(points - ends.mean(0), axis=1)
+        if away.size and away.min() <= np.linalg.norm(ends[1] - ends[0]):
+            line = np.insert(line, k + 1, np.tile(points[away.argmin()], (2, 1)), axis=0)
+            stable = np.insert(stable, k + 1, [stable[k], stable[k + 1]])
+    x, y = (line * scale).T
+    return x, y, stable
 
 
 def _draw(ax: Any, x: np.ndarray, y: np.ndarray, stable: np.ndarray, look: dict[str, Any]) -> None:
