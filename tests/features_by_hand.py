@@ -42,6 +42,10 @@ class _Past:
         )
 
 
+class Undecided(Exception):
+    """Raised if the loop has no right numbers, or differences are no derivatives: something is barely touched."""
+
+
 def by_hand(
     setting: Setting, a: float, start: Any, end: float, noise: Callable[[float], float] = lambda t: 0.0
 ) -> np.ndarray:
@@ -196,6 +200,8 @@ class _Loop:
         while kind != "stop" and self.s < self.span - SMALL:
             kind = self._until(min(b for b in self.breaks if b > self.s + SMALL))
             if kind == "dry":
+                if any(name == "switch" for _, name, _ in self.queue):
+                    raise Undecided("the root of an amount cannot leave zero when the inflow is switched on")
                 self.y = np.array([0.0, self.y[1]])
             elif kind == "on":
                 self._change(features.MOVED)

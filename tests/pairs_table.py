@@ -145,10 +145,6 @@ def _noise(setting: Setting) -> Any:
     return (lambda number, t: value(int(number), float(t))) if setting.noise else (lambda number, t: 0.0)
 
 
-class Undecided(Exception):
-    """Raised where differences are no derivatives: something happens near the end, or is barely touched."""
-
-
 def reference(setting: Setting) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
     """The right numbers of all members, the weights of what is differentiated, and the derivatives."""
     p = features.inputs(setting)
@@ -161,7 +157,7 @@ def reference(setting: Setting) -> tuple[np.ndarray, np.ndarray, dict[str, np.nd
     weights = weights_of(setting, right)
     slopes, finer = (features_by_hand.gradient(setting, weights, p, noise, small) for small in (1e-4, 5e-5))
     if any(miss(slopes[k], finer[k], GRADIENT * setting.tolerance) for k in slopes):
-        raise Undecided(setting)
+        raise features_by_hand.Undecided(setting)
     return right, weights, slopes
 
 

@@ -6,7 +6,7 @@ The features, the problem and the loop are those of the table of pairs (`tests.p
 import jax
 from hypothesis import strategies as st
 
-from tests import pairs_table
+from tests import features_by_hand, pairs_table
 from tests.features import Setting
 from tests.pairs_table import FEATURES
 
@@ -34,7 +34,7 @@ def check(names: tuple[str, ...], variant: int = 0) -> None:
     jax.config.update("jax_traceback_filtering", "off")  # the last line of a traceback says where an error was raised
     try:
         said = pairs_table.compute(setting.with_variant(variant), words)
-    except pairs_table.Undecided:
+    except features_by_hand.Undecided:
         return
     finally:
         jax.config.update("jax_traceback_filtering", strict)

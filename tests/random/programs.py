@@ -97,6 +97,7 @@ def programs(draw: st.DrawFn) -> Program:
     fit = [m for m in METHODS.values() if (m.adaptive and m.order > 2 if adaptive else m.order > 1 or not case.error)]
     if case.error:  # adjoint equations and reversible steps read more of a method than its steps
         fit = [m for m in fit if m.dense_order is not None and not getattr(m.solver, "history", False)]
+        fit = [m for m in fit if m.name != "Switching"]  # which is a multistep method for wide states
     if case.name == "reversible":  # refuses all but explicit methods
         fit = [m for m in fit if coefficients(m.name) is not None]
     methods = [m.name for m in fit]
