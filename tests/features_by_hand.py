@@ -174,6 +174,8 @@ class _Loop:
     def _until(self, goal: float) -> str:
         """Steps up to a place, or to what happens before it, whose name it returns."""
         longest = STEP if self.span < 2 else 4 * STEP
+        if self.setting.noise and self.setting.project:  # the rate reads a rough path
+            longest /= 4
         count = max(1, int(np.ceil((goal - self.s) / longest - 1e-9)))
         h = (goal - self.s) / count
         for _ in range(count):
