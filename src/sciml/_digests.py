@@ -298,7 +298,7 @@ def _hides(names: list[str], read: list[Any]) -> str:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """Returns what a list, a mapping or a set of a class of its own holds beside its items."""
+    """Returns the attributes of a list, a mapping or a set, which it has in addition to its items."""
     return getattr(value, "__dict__", {}) | (
         {"default_factory": value.default_factory} if isinstance(value, collections.defaultdict) else {}
     )

@@ -65,7 +65,7 @@ def steady_states(
     r"""Finds several steady states, $f(t, y) = 0$, from one guess, stable or not, by deflated Newton iterations.
 
     Each iteration starts from the guess, or from places around it if that fails, and is kept away from the states that
-    are known. There is no guarantee that all are found. Derivatives follow from the implicit function theorem, in
+    are known. It may miss some of them. Derivatives follow from the implicit function theorem, in
     forward and reverse mode.
 
     Args:
