@@ -257,6 +257,31 @@ def test_a_duration_is_above_zero(duration):
         models.TwoCompartment().infusions([0.0], [1.0], duration)
 
 
+@pytest.mark.parametrize("kind", ["oral", "boluses", "infusions"])
+def test_an_amount_is_not_negative(kind):
+    """Known ones raise, except where the time is infinite; traced ones end with a status."""
+    drug = models.TwoCompartment()
+    make = getattr(drug, kind) if kind != "infusions" else lambda times, amounts: drug.infusions(times, amounts, 1.0)
+    for wrong in (-1.0, np.inf, np.nan):
+        with pytest.raises(ValueError, match="`amounts` of doses must be finite and not negative"):
+            make([0.0, 0.5], [1.0, wrong])
+    make([0.5, np.inf], [1, -1])
+    traced = jax.jit(lambda x: make(jnp.array([0.5, 2.0]), x).values)
+    assert np.isfinite(traced(jnp.ones(2))).all() and np.isnan(traced(jnp.array([1.0, -1.0]))).any()
+
+
+def test_a_traced_amount_that_is_negative_has_a_status():
+    drug = models.TwoCompartment()
+
+    @jax.jit
+    @jax.vmap
+    def status(amount):
+        doses = drug.oral([0.5], amount[None])
+        return sciml.solve(drug, jnp.zeros(4), t0=0.0, t1=1.0, dt=0.25, events=doses, throw=False).status
+
+    assert status(jnp.array([1.0, -1.0, jnp.inf])).tolist() == [0, *[int(sciml.Status.nonfinite)] * 2]
+
+
 # --- several infusions of schedules of their own
 
 

@@ -462,17 +462,24 @@ def test_traced_numbers_out_of_range_give_nan(solves):
     first, second = 100 * np.exp(-0.2 * (4 - 0.5)), 100 / 0.2 * (np.exp(-0.2 * 0.5) - np.exp(-0.2 * 1.5))
     np.testing.assert_allclose(found[0, 1], first + second, rtol=1e-3)
     assert np.isnan(found[1:]).all()
+    dose = jax.jit(jax.vmap(lambda x: pk.solve_doses(ONE, pk.Doses(jnp.array([0.0, jnp.inf]), x), jnp.ones(1))))
+    found = dose(jnp.array([[9.0, -1.0], [-9.0, 0.0], [np.inf, 0.0]]))
+    assert np.isfinite(found[0]).all() and np.isnan(found[1:]).all()
     period = jax.jit(lambda ii: pk.solve_doses(ONE, pk.Doses(0.0, 9.0, addl=2, ii=ii), jnp.ones(1)))
     assert np.isnan(period(-1.0)).all() and np.isfinite(period(1.0)).all()
 
 
 def test_known_numbers_out_of_range_are_named():
-    ts = jnp.array([1.0])
+    ts, amounts = jnp.array([1.0]), "`amounts` of `Doses` must be finite and not negative"
     for make, message in (
         (lambda: pk.Doses([0.0, np.nan], 9.0), "`times` of `Doses` must not be NaN or -inf, but one is nan"),
         (lambda: pk.Doses(0.0, 9.0, lag=-1.0), "`lag` of `Doses` must not be negative, but one is -1"),
         (lambda: pk.Doses(0.0, 9.0).modified(lag=-1.0), "`lag` of `Doses` must not be negative, but one is -1"),
         (lambda: pk.Doses(0.0, 9.0, duration=np.inf), "`duration` of `Doses` must be finite, but one is inf"),
+        (lambda: pk.Doses([0.0, 1.0], [9.0, -1.0]), f"{amounts}, but one is -1"),
+        (lambda: pk.Doses(0.0, -9.0, rate=3.0), f"{amounts}, but one is -9"),
+        (lambda: pk.Doses(0.0, np.inf), f"{amounts}, but one is inf"),
+        (lambda: pk.Doses(0.0, 9.0).modified(f=-0.5), amounts),
     ):
         with pytest.raises(ValueError, match=message):
             pk.solve_doses(ONE, make(), ts)

@@ -41,7 +41,7 @@ class Doses(eqx.Module):
 
     Args:
         times: The time of each dose, a number or shape `(doses,)`; infinite for rows that are left over.
-        amounts: The amount of each dose, a number or shape `(doses,)`.
+        amounts: The amount of each dose, not negative; a number or shape `(doses,)`.
         cmt: The number of the compartment.
         rate: The rate of each infusion, zero for a bolus.
         duration: The duration of each infusion instead of its rate, zero for a bolus.
@@ -54,8 +54,8 @@ class Doses(eqx.Module):
 
     Raises:
         ValueError: If both `rate` and `duration` are given, shapes do not match, `ii` is missing or not positive where
-            `addl` or `ss` needs it, `ss` or `reset` is not 0 or 1, a known rate or duration is negative, or a known
-            infusion of a steady state has a rate but no amount.
+            `addl` or `ss` needs it, `ss` or `reset` is not 0 or 1, a known amount, rate or duration is negative, a
+            known amount is not finite, or a known infusion of a steady state has a rate but no amount.
         TypeError: If `addl`, `ss` or `reset` is traced or not an integer, or `cmt` is a name.
 
     Example:
@@ -128,6 +128,7 @@ class Doses(eqx.Module):
         if periods is not None and not concrete(periods):
             periods = jnp.where(needs & ~(periods > 0), jnp.nan, periods)
         amounts = column("amounts", amounts)
+        check_where_known(AMOUNTS, amounts, times == np.inf)
         durations, by_rate = _durations(column, amounts, rate, duration, ss > 0)
         rows = np.repeat(np.arange(n), 1 + addl)
         number = np.concatenate([np.arange(1 + k) for k in addl]) if n else np.zeros(0)
@@ -259,6 +260,28 @@ class Doses(eqx.Module):
             left = frozenset() if cmt is None or not concrete(cmt) else self._modelled - {int(cmt)}
             object.__setattr__(changed, "_modelled", left)
         return changed
+
+
+class Rule(NamedTuple):
+    """A rule for numbers of `Doses`: its words, and where it holds."""
+
+    words: str
+    holds: Callable[[Any], Any]
+
+
+AMOUNTS = Rule("`amounts` of `Doses` must be finite and not negative", lambda x: (x >= 0) & (x < np.inf))
+
+
+def check_where_known(rule: Rule, values: Any, left_over: Any) -> None:
+    """Checks numbers, except in rows that are left over, if both are known.
+
+    Raises:
+        ValueError: If one violates the rule.
+    """
+    if concrete(values) and concrete(left_over):
+        known = np.asarray(values)
+        if np.any(wrong := ~(rule.holds(known) | np.asarray(left_over))):
+            raise ValueError(f"{rule.words}, but one is {known[wrong][0]:g}.")
 
 
 def _durations(column: Callable, amounts: Any, rate: Any, duration: Any, steady: np.ndarray) -> tuple[Any, Any]:

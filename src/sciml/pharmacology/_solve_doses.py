@@ -19,7 +19,7 @@ from ..solvers._solve import solve
 from ..solvers.adjoints._direct import Direct
 from ..solvers.roots._steady_state import steady_state
 from ._compartments import AbstractDrug
-from ._doses import DoseRows, Doses, Steady, rows_of
+from ._doses import AMOUNTS, DoseRows, Doses, Rule, Steady, check_where_known, rows_of
 from ._linear import applied, periodic, propagators
 
 _LITTLE = 16
@@ -69,8 +69,8 @@ def solve_doses(
 
     Raises:
         ValueError: If a model that is not a drug has no `y0`, a compartment does not exist, an infusion has no
-            duration, a known time is NaN, a known lag is negative, or shapes do not match. If such values are traced,
-            the states are NaN.
+            duration, a known time is NaN, a known amount or lag is negative, or shapes do not match. If such values are
+            traced, the states are NaN.
         TypeError: If an option is not one of `sciml.solve`, or sets its times or events.
 
     Example:
@@ -138,27 +138,25 @@ def _check_durations(doses: Doses) -> None:
 
 
 def _in_range(doses: Doses, ts: Array) -> Bool[Array, ""]:
-    """Returns whether all times, lags and durations are in range.
+    """Returns whether all times, amounts, lags and durations are in range.
 
     Raises:
         ValueError: If a known one is not.
     """
     never = doses.times == np.inf
     given = [
-        ("`ts` must be finite", ts, False, lambda x: (x > -np.inf) & (x < np.inf)),
-        ("`times` of `Doses` must not be NaN or -inf", doses.times, never, lambda x: x > -np.inf),
-        ("`lag` of `Doses` must not be negative", doses.lags, never, lambda x: x >= 0),
-        ("`duration` of `Doses` must be finite", doses.durations, never, lambda x: (x >= 0) & (x < np.inf)),
+        (Rule("`ts` must be finite", lambda x: (x > -np.inf) & (x < np.inf)), ts, False),
+        (Rule("`times` of `Doses` must not be NaN or -inf", lambda x: x > -np.inf), doses.times, never),
+        (AMOUNTS, doses.amounts, never),
+        (Rule("`lag` of `Doses` must not be negative", lambda x: x >= 0), doses.lags, never),
+        (Rule("`duration` of `Doses` must be finite", lambda x: (x >= 0) & (x < np.inf)), doses.durations, never),
     ]
     good = jnp.ones((), bool)
-    for rule, values, left_over, holds in given:
+    for rule, values, left_over in given:
         if values is None:
             continue
-        if concrete(values) and concrete(left_over):
-            known = np.asarray(values)
-            if np.any(wrong := ~(holds(known) | np.asarray(left_over))):
-                raise ValueError(f"{rule}, but one is {known[wrong][0]:g}.")
-        good = good & jnp.all(holds(values) | left_over)
+        check_where_known(rule, values, left_over)
+        good = good & jnp.all(rule.holds(values) | left_over)
     return good
 
 

@@ -44,7 +44,7 @@ from .methods.delays._method_of_steps import DelayedFrom
 from .methods.jumps._abstract import ReactionsWithKey
 from .noise._brownian import BrownianPath
 from .outputs._between_events import solve_between_events
-from .outputs._resume import Continuation, check_alone, plan_continuation, read_continuation
+from .outputs._resume import Continuation, check_alone, check_resumes, plan_continuation, read_continuation
 from .outputs._saveat import saves_end_apart, with_end
 from .outputs._solve_outputs import has_equations_of_its_own, saves_more, solve_and_save
 from .terms._explain import check_callable
@@ -257,7 +257,7 @@ def _solved_for_times(model: Any, y0: Y, request: Request, continuation: Continu
     events = read_events(request.events, request.max_events)
     if events is not None and isinstance(adjoint, AbstractAdjoint) and adjoint.jumps_at_events:
         if continuation:
-            check_alone()
+            check_resumes(adjoint)
         return solve_between_events(_solved, model, y0, request, events)
     kernel = _kernel()
     # times of events are checked and count by value, and noise has a path: such a call is decided each time

@@ -226,6 +226,9 @@ def test_refusals():
         sciml.solve(*CASES["adaptive"][:2], t0=0.0, t1=1.0, solver=diffrax.ImplicitEuler(), resume=resume)
     with pytest.raises(ValueError, match="does not support `resume`"):
         solve("adaptive", 2.0, [2.0], resume=resume, adjoint=sciml.adjoints.Gauss())
+    event = sciml.Event(lambda t, y, args: y[0] - 20.0, lambda t, y, args: y)
+    with pytest.raises(ValueError, match=r"`adjoint=Gauss\(\)` does not support `resume`"):
+        solve("adaptive", 2.0, [2.0], resume=resume, adjoint=sciml.adjoints.Gauss(), events=event)
     with pytest.raises(ValueError, match="second solve for `steps`, `fn`, `subs` and `dense`"):
         sciml.solve(*CASES["adaptive"][:2], t0=0.0, t1=1.0, saveat=diffrax.SaveAt(steps=True, solver_state=True))
     with pytest.raises(ValueError, match="pass a `sciml.BrownianPath`"):

@@ -81,14 +81,17 @@ class TwoCompartment(AbstractModel):
 
         Args:
             times: When, ascending, shape `(doses,)`; infinite ones at the end never come.
-            amounts: How much, shape `(doses,)`.
+            amounts: How much, not negative, shape `(doses,)`. Where it is traced and negative, the state is NaN.
+
+        Raises:
+            ValueError: If a known amount is negative or not finite.
         """
-        return Schedule(times, _swallow, amounts)
+        return Schedule(times, _swallow, _given(times, amounts))
 
     @staticmethod
     def boluses(times: Any, amounts: Any) -> Schedule:
         """Returns doses that are injected: they are in the blood at once. The arguments are the same as for `oral`."""
-        return Schedule(times, _inject, amounts)
+        return Schedule(times, _inject, _given(times, amounts))
 
     @staticmethod
     def infusions(times: Any, amounts: Any, durations: Any, start: Any = None) -> Schedule:
@@ -96,13 +99,13 @@ class TwoCompartment(AbstractModel):
 
         Args:
             times: When each begins, shape `(doses,)`, in any order; infinite ones never come.
-            amounts: How much each gives in all, shape `(doses,)`.
+            amounts: How much each gives in all, not negative, shape `(doses,)`.
             durations: How long each takes, above zero, shape `(doses,)` or one for all.
             start: `t0` of the solve, where an infusion may have begun before it: from there on that flows into a state
                 whose rate is zero. Without it such a start is refused, with `Status.invalid_argument`.
 
         Raises:
-            ValueError: If a duration is not above zero.
+            ValueError: If a duration is not above zero, or a known amount is negative or not finite.
 
         Example:
             ```python
@@ -124,13 +127,26 @@ class TwoCompartment(AbstractModel):
                 f"`durations` of infusions must be positive, but are {durations}. For an instantaneous dose use a "
                 "bolus."
             )
-        rates = jnp.where(comes, jnp.asarray(amounts, starts.dtype) / jnp.where(comes & ~wrong, lasting, 1), 0)
+        amounts = _given(starts, jnp.broadcast_to(jnp.asarray(amounts, starts.dtype), starts.shape))
+        rates = jnp.where(comes, amounts / jnp.where(comes & ~wrong, lasting, 1), 0)
         ends = starts + lasting
         if start is not None:
             start = jnp.asarray(start, starts.dtype)
             starts, ends = jnp.maximum(starts, start), jnp.maximum(ends, start)
         times = jnp.where(jnp.any(wrong), jnp.nan, jnp.concatenate([starts, ends]))
         return Schedule(*_merged(times, jnp.concatenate([rates, -rates])))
+
+
+def _given(times: Any, amounts: Any) -> Array:
+    """Returns amounts of doses; NaN for a traced one that is negative. Those of infinite times are not doses."""
+    times, amounts = jnp.asarray(times), jnp.asarray(amounts)
+    if amounts.shape != times.shape:  # the schedule explains it
+        return amounts
+    amounts = amounts if jnp.issubdtype(amounts.dtype, jnp.floating) else amounts.astype(float)
+    wrong = ~((amounts >= 0) & (amounts < jnp.inf)) & jnp.isfinite(times)
+    if concrete(wrong) and np.any(wrong):
+        raise ValueError(f"`amounts` of doses must be finite and not negative, but are {amounts}.")
+    return jnp.where(wrong, jnp.nan, amounts)
 
 
 def _merged(times: Array, changes: Array) -> tuple[Array, Any, Array]:

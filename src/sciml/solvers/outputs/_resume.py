@@ -98,6 +98,15 @@ def check_alone() -> None:
     )
 
 
+def check_resumes(adjoint: AbstractAdjoint) -> None:
+    """Checks that an adjoint differentiates the actual steps, which a later solve continues.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    check_supports(adjoint, "repeats_steps", "`resume` or `diffrax.SaveAt(solver_state=True)`", REPEATING)
+
+
 def plan_continuation(
     plan: Plan, continuation: Continuation, key: Any, fixed_steps: bool, adjoint: AbstractAdjoint
 ) -> Plan:
@@ -114,7 +123,7 @@ def plan_continuation(
             "`resume` and `diffrax.SaveAt(solver_state=True)` require sciml's own loops, but diffrax runs this solve "
             "because of its `solver`, `stepsize_controller` or `saveat`."
         )
-    check_supports(adjoint, "repeats_steps", "`resume` or `diffrax.SaveAt(solver_state=True)`", REPEATING)
+    check_resumes(adjoint)
     if isinstance(stepper, AbstractStochasticStepper) and not fixed_steps and not isinstance(key, BrownianPath):
         raise ValueError(
             "With adaptive steps, the noise of a random key only covers the interval of one solve. To resume, pass a "
