@@ -1,4 +1,4 @@
-"""`continuation`: a branch of steady states or limit cycles, with its stability and its special points."""
+"""`continuation`: a branch of steady states, limit cycles or solutions of a boundary value problem."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Complex, Float, Int, PyTree
 
-from .._checks import check_count, check_time, concrete, time_dtype
+from .._checks import check_count, check_time, concrete, no_instance, time_dtype
 from .._jax._loops import scan
 from .._jax._members_apart import members_apart
 from .._jax._vma import promote
@@ -19,9 +19,10 @@ from .._status import raise_for_status
 from .._types import Args, RealScalarLike, Y
 from ..solvers._read_diffrax import default_tolerances
 from ..solvers.control._pid import Tolerances
+from ..solvers.roots._boundary_values import check_nodes
 from ._curve import both_ways
 from ._orbits import LimitCycle, Orbits, outside
-from ._problem import Arguments, Equilibria, check_bounds, checked, closed
+from ._problem import Arguments, Equilibria, check_bounds, checked, closed, closed_between
 from ._special import FoundPoint, Kind, SpecialPoint, as_point, eigenvalues_of, found_near
 from ._starts import BranchStart, started
 
@@ -36,16 +37,19 @@ _AWAY = 0.5
 
 
 class Branch(eqx.Module):
-    """A branch of steady states or limit cycles, in order, NaN before its first and after its last point.
+    """A branch of steady states, limit cycles or solutions of a boundary value problem, in order.
+
+    Rows before its first and after its last point are NaN.
 
     A derivative moves each point at right angles to the branch, so that it is also finite at folds.
 
     Attributes:
         parameter: The parameter.
-        ys: The states, a PyTree like the state with the points first, or a `LimitCycle` with the points first.
+        ys: The states, a PyTree like the state with the points first, or a `LimitCycle` with the points first; of a
+            boundary value problem the states at the nodes, with the points before the nodes.
         tangent: The direction of the branch, a pair of states and parameter.
-        eigenvalues: The eigenvalues of the Jacobian, the largest real part first; None if they are left out. Of limit
-            cycles None: see `ys.multipliers`.
+        eigenvalues: The eigenvalues of the Jacobian, the largest real part first; None if they are left out, and
+            for boundary value problems. Of limit cycles None: see `ys.multipliers`.
         special: Special points in the order of the branch.
         status: A code of `sciml.Status` for each of both ends: `successful` at a bound, `max_steps_reached` if `points`
             are used up before, `diverged` if the branch could not be followed further, and `mesh_too_coarse` if a limit
@@ -66,12 +70,15 @@ class Branch(eqx.Module):
         """Whether all eigenvalues have a negative real part, or the limit cycles are stable.
 
         Raises:
-            ValueError: If eigenvalues were left out.
+            ValueError: If there are no eigenvalues.
         """
         if isinstance(self.ys, LimitCycle):
             return self.ys.stable
         if self.eigenvalues is None:
-            raise ValueError("The branch has no eigenvalues: call `continuation(eigenvalues=True)`.")
+            raise ValueError(
+                "The branch has no eigenvalues: call `continuation(eigenvalues=True)`. Solutions of a boundary value "
+                "problem have none."
+            )
         return (_unstable(self.eigenvalues) == 0) & jnp.isfinite(self.parameter)
 
 
@@ -89,6 +96,8 @@ def continuation(
     bounds: Any,
     where: Any = None,
     args: Args = None,
+    boundary: Callable[[Y, Y, Args], PyTree] | None = None,
+    ts: Any = None,
     conserved: Any = None,
     t: RealScalarLike = 0.0,
     points: int = 100,
@@ -100,7 +109,9 @@ def continuation(
     atol: float | None = None,
     throw: bool = True,
 ) -> Branch:
-    r"""Follows steady states, $f(t, y, p) = 0$, or limit cycles as a parameter $p$ changes: numerical continuation.
+    r"""Follows steady states, $f(t, y, p) = 0$, limit cycles or solutions of boundary value problems.
+
+    A parameter $p$ changes along the branch: numerical continuation.
 
     Pseudo-arclength continuation starts at `y0` and at the value that the parameter has in the model, goes in both
     directions, passes folds, and ends at the bounds, or where it closes. Step sizes adapt to the curvature of the
@@ -121,9 +132,13 @@ def continuation(
             these are given, `lambda args: args["rate"]`, and with two arguments of either, `lambda model, args: ...`.
             By default `args` is the parameter.
         args: The third argument of the model.
+        boundary: For a boundary value problem the conditions at both ends, as for `solve_bvp`. Then `y0` is the
+            solution that `solve_bvp` has found, `sol.ys`, or a guess. The nodes stay the same on the branch, so that
+            they must suffice for all of it.
+        ts: The nodes of a boundary value problem, `sol.ts`.
         conserved: As for `steady_state`: a function `conserved(y)` of quantities that keep their values at `y0`. By
             default linear ones are detected.
-        t: The time at which the model is evaluated.
+        t: The time at which the model is evaluated; not for boundary value problems.
         points: The largest number of points in each direction, at least 2.
         max_step: The longest step. The range of the parameter has the length 1, and so does a change of the state by
             its own size.
@@ -166,7 +181,7 @@ def continuation(
     if point is not None:
         given = at_point(given, point, "y0")
     start = _start(y0, intervals)
-    dtype = time_dtype(given.y0)
+    dtype, between = time_dtype(given.y0), _check_between(boundary, ts, given.y0, start, conserved, t)
     ends = check_bounds(bounds, dtype, jax.tree.leaves((given.model, given.args))[given.leaves[0]])
     points = check_count(points, "points", "continuation")
     if points < 2:
@@ -174,10 +189,35 @@ def continuation(
     special = check_count(special, "special", "continuation")
     rtol, atol = (d if x is None else x for x, d in zip((rtol, atol), default_tolerances(dtype)))
     numbers = (ends, check_time(t, "t", dtype), rtol, atol, check_longest(max_step))
-    branch = _branch(*given, conserved, start, numbers, (points, special, bool(eigenvalues)))
+    branch = _branch(*given, conserved, between, start, numbers, (points, special, bool(eigenvalues)))
     if throw and concrete(branch.status):
         raise_for_status(jnp.where(jnp.any(jnp.isfinite(branch.parameter)), 0, branch.status[0]), where="continuation")
     return branch
+
+
+def _check_between(boundary: Any, ts: Any, ys: Y, start: BranchStart, conserved: Any, t: Any) -> tuple | None:
+    """Returns the conditions at the ends and the nodes of a boundary value problem.
+
+    Raises:
+        ValueError: If one of both is missing, or an argument is not one of boundary value problems.
+        TypeError: If `boundary` is not a function.
+    """
+    if boundary is None and ts is None:
+        return None
+    if boundary is None or ts is None:
+        given, missing = ("ts", "boundary") if boundary is None else ("boundary", "ts")
+        raise ValueError(
+            f"`{given}` was given without `{missing}`. Both belong to a boundary value problem: pass the conditions at "
+            "both ends as `boundary` and the nodes as `ts`."
+        )
+    if not callable(boundary):
+        raise TypeError(f"`boundary` must be a function `boundary(y_start, y_end, args)`, but {no_instance(boundary)}.")
+    if start.kind != "state" or start.cycle is not None:
+        raise ValueError("`boundary` is for solutions of a boundary value problem, but `y0` starts limit cycles.")
+    if conserved is not None or not concrete(t) or t != 0:
+        name = "t" if conserved is None else "conserved"
+        raise ValueError(f"`{name}` is for steady states, but `boundary` makes this a boundary value problem.")
+    return boundary, check_nodes(ts, ys, time_dtype(ys))
 
 
 def check_longest(max_step: Any) -> float:
@@ -237,21 +277,47 @@ def _start(y0: Any, intervals: int | None) -> BranchStart:
 
 @filter_jit
 def _branch(
-    model: Any, y0: Y, args: Args, leaves: tuple, conserved: Any, start: BranchStart, numbers: tuple, options: tuple
+    model: Any,
+    y0: Y,
+    args: Args,
+    leaves: tuple,
+    conserved: Any,
+    between: tuple | None,
+    start: BranchStart,
+    numbers: tuple,
+    options: tuple,
 ) -> Branch:
     run = members_apart(lambda *given: _followed(*given, leaves, options))
     return run(
-        model, y0, args, conserved, start, tuple(jax.tree.map(lambda x: jnp.asarray(x, time_dtype(y0)), numbers))
+        model,
+        y0,
+        args,
+        conserved,
+        between,
+        start,
+        tuple(jax.tree.map(lambda x: jnp.asarray(x, time_dtype(y0)), numbers)),
     )
 
 
 def _followed(
-    model: Any, y0: Y, args: Args, conserved: Any, start: BranchStart, numbers: tuple, leaves: tuple, options: tuple
+    model: Any,
+    y0: Y,
+    args: Args,
+    conserved: Any,
+    between: tuple | None,
+    start: BranchStart,
+    numbers: tuple,
+    leaves: tuple,
+    options: tuple,
 ) -> Branch:
-    model, y0, args, start, numbers = promote((model, y0, args, start, numbers))
+    model, y0, args, between, start, numbers = promote((model, y0, args, between, start, numbers))
     (low, high), t, rtol, atol, longest = numbers
     rows, count, with_eigenvalues = options
-    steady = closed(Arguments(model, y0, args, leaves), t, conserved, low + _GENERIC * (high - low))
+    given = Arguments(model, y0, args, leaves)
+    if between is None:
+        steady = closed(given, t, conserved, low + _GENERIC * (high - low))
+    else:
+        steady, with_eigenvalues = closed_between(given, *between), False
     problem, ahead = started(steady, start)
     one = start.kind in ("hopf", "doubling")
     line = both_ways(problem, (low, high), rows, longest, Tolerances(rtol, atol), ahead, one)

@@ -8,12 +8,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Real
 
 from .._checks import check_state, concrete, time_dtype
 from .._parameters import indices_of
 from .._types import Args, Y
 from ..solvers.methods._ravel import flattened, unflattened
+from ..solvers.roots._boundary_values import check_conditions, collocation
 from ..solvers.roots._conserved import check_conserved, conserved_quantities
 from ..solvers.terms._explain import check_callable
 from ..solvers.terms._field import arrays_of, check_like, close_field, literals_as_arrays
@@ -25,13 +26,14 @@ limit cycles they also depend on a cycle nearby."""
 
 
 class Equilibria(NamedTuple):
-    """A model whose steady states depend on one parameter, or on two.
+    """A model whose steady states, or solutions of a boundary value problem, depend on one parameter, or on two.
 
     Attributes:
         equations: The vector field as a function of the state, followed by the parameters, and of `constants`.
         constants: All other values that it depends on, which may be differentiated.
         start: The state and the parameters, without derivatives.
-        like: A state, for its structure.
+        like: A state, for its structure; of a boundary value problem the states at all nodes.
+        nodes: The number of nodes of a boundary value problem, or 1.
         near: Nothing: see `Orbits`, which has the same methods.
     """
 
@@ -39,6 +41,7 @@ class Equilibria(NamedTuple):
     constants: Any
     start: Float[Array, " m"]
     like: Y
+    nodes: int = 1
     near: tuple = ()
 
     def state(self, u: Float[Array, " m"], near: tuple = ()) -> Y:
@@ -46,8 +49,11 @@ class Equilibria(NamedTuple):
         return unflattened(u, self.like)
 
     def sizes(self, x: Float[Array, " k"]) -> Float[Array, " k"]:
-        """Returns the size of each unknown but the parameter."""
-        return jnp.abs(x)
+        """Returns the size of each unknown but the parameter: of a component the largest value over the nodes."""
+        if self.nodes == 1:
+            return jnp.abs(x)
+        largest = jax.tree.map(lambda y: jnp.broadcast_to(jnp.max(jnp.abs(y), 0), y.shape), self.state(x))
+        return flattened(largest)
 
     def error(self, u: Float[Array, " m"], constants: Any, near: tuple) -> Float[Array, ""]:
         """Returns an estimate of the relative error of a state, which is zero."""
@@ -162,15 +168,68 @@ class _WithParameters(eqx.Module):
     def __call__(self, t: Any, pair: tuple, args: Args) -> tuple:
         del args
         y, parameters = pair
-        leaves, structure = jax.tree.flatten(self.inner)
-        for leaf, parameter in zip(self.chosen, parameters):
-            old = leaves[leaf]
-            weak = not hasattr(old, "dtype") or getattr(old, "weak_type", False)
-            leaves[leaf] = parameter if weak else parameter.astype(old.dtype)
-        model, args = jax.tree.unflatten(structure, leaves)
+        model, args = _substituted(self.inner, self.chosen, parameters)
         out = literals_as_arrays(model(t, y, args), y)
         check_like(y, jax.tree.map(jnp.asarray, out))
         return out, jnp.zeros_like(parameters)
+
+
+def _substituted(inner: tuple, chosen: tuple[int, ...], parameters: Array) -> tuple:
+    """Returns a model and its args with other values of some leaves."""
+    leaves, structure = jax.tree.flatten(inner)
+    for leaf, parameter in zip(chosen, parameters):
+        old = leaves[leaf]
+        weak = not hasattr(old, "dtype") or getattr(old, "weak_type", False)
+        leaves[leaf] = parameter if weak else parameter.astype(old.dtype)
+    return jax.tree.unflatten(structure, leaves)
+
+
+class _Ends(eqx.Module):
+    """The conditions at both ends, in the form of a vector field of both states and the parameters."""
+
+    boundary: Callable
+    inner: tuple
+    chosen: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, t: Any, ends: tuple, args: Args) -> tuple:
+        del t, args
+        first, last, parameters = ends
+        _, args = _substituted(self.inner, self.chosen, parameters)
+        found = flattened(jax.tree.map(jnp.asarray, self.boundary(first, last, args)))
+        check_conditions(found.size, flattened(first).size)
+        return unflattened(found, first), jax.tree.map(jnp.zeros_like, last), jnp.zeros_like(parameters)
+
+
+def closed_between(given: Arguments, boundary: Callable, ts: Real[Array, " nodes"]) -> Equilibria:
+    """Returns the equations of a boundary value problem by collocation on fixed nodes; see `solve_bvp`.
+
+    Args:
+        given: The model, the states at the nodes, and the selection of the parameter.
+        boundary: The conditions at the ends.
+        ts: The nodes.
+    """
+    ys, dtype = given.y0, time_dtype(given.y0)
+    like, inner = jax.tree.map(lambda x: jax.lax.stop_gradient(x[0]), ys), (given.model, given.args)
+    parameters = jnp.stack([jnp.asarray(jax.tree.leaves(inner)[leaf], dtype) for leaf in given.leaves])
+    field, of_field = close_field(_WithParameters(inner, given.leaves), ts[0], (like, parameters), None)
+    ends, of_ends = close_field(_Ends(boundary, inner, given.leaves), ts[0], (like, like, parameters), None)
+    count, size = len(ts), flattened(ys).size
+
+    def equations(u: Float[Array, " m"], constants: tuple) -> Float[Array, " n"]:
+        ts, of_field, of_ends = constants
+        x, parameters = jax.vmap(flattened)(unflattened(u[:size], ys)), u[size:]
+
+        def rate(t: Array, x: Array) -> Array:
+            return flattened(field(t, (unflattened(x, like), parameters), of_field)[0])
+
+        def at_ends(first: Array, last: Array) -> Array:
+            return flattened(ends(ts[0], (unflattened(first, like), unflattened(last, like), parameters), of_ends)[0])
+
+        return collocation(rate, at_ends, ts, x).reshape(-1).astype(u.dtype)
+
+    x0 = flattened(ys)
+    start = jax.lax.stop_gradient(jnp.append(x0, parameters.astype(x0.dtype)))
+    return Equilibria(equations, (ts, of_field, of_ends), start, jax.lax.stop_gradient(ys), nodes=count)
 
 
 def closed(given: Arguments, t: Any, conserved: Any, elsewhere: Any = None) -> Equilibria:

@@ -271,7 +271,7 @@ def solve_bvp(
         raise TypeError(f"`boundary` must be a function `boundary(y_start, y_end, args)`, but {no_instance(boundary)}.")
     ys = check_state(ys, "ys")
     dtype, known = time_dtype(ys), all(map(concrete, jax.tree.leaves((model, ts, ys, args))))
-    ts = _nodes(ts, ys, dtype)
+    ts = check_nodes(ts, ys, dtype)
     if not rtol > 0:
         raise ValueError(f"`rtol` must be positive, but is {rtol}.")
     newton = max(min(_NEWTON * rtol, _NEWTON**2), 16 * float(jnp.finfo(dtype).eps))
@@ -337,21 +337,10 @@ def _collocated(
         return flattened(jax.tree.map(jnp.asarray, boundary(unflattened(first, like), unflattened(last, like), args)))
 
     def equations(x, ts, operands, args):
-        """Of shape `(nodes, unknowns)`: the conditions at the ends, then the residuals of each interval."""
-        h = (ts[1:] - ts[:-1])[:, None].astype(x.dtype)
-        slope = jax.vmap(rate, (0, 0, None))(ts, x, operands)
-        middle = (x[:-1] + x[1:]) / 2 + h / 8 * (slope[:-1] - slope[1:])
-        between = jax.vmap(rate, (0, 0, None))((ts[:-1] + ts[1:]) / 2, middle, operands)
-        intervals = x[1:] - x[:-1] - h / 6 * (slope[:-1] + 4 * between + slope[1:])
-        return jnp.concatenate([at_ends(x[0], x[-1], args).astype(x.dtype)[None], intervals])
+        return collocation(lambda t, x: rate(t, x, operands), lambda *ends: at_ends(*ends, args), ts, x)
 
     x = jax.vmap(flattened)(ys)
-    conditions = jax.eval_shape(at_ends, x[0], x[-1], args).shape
-    if conditions != x.shape[1:]:
-        raise ValueError(
-            f"`boundary` must return one number for each of the {x.shape[1]} state elements, but returns "
-            f"{conditions[0]}."
-        )
+    check_conditions(jax.eval_shape(at_ends, x[0], x[-1], args).shape[0], x.shape[1])
     constant, x = jax.lax.stop_gradient(((ts, operands, args), x))
     before = jnp.int32(0)
     if solver is not None:
@@ -370,6 +359,33 @@ def _collocated(
     states, rates = (jax.vmap(lambda v: unflattened(v, like))(v) for v in (x, slope))
     status = jnp.where(found.good, int(Status.successful), int(Status.diverged)).astype(jnp.int32)
     return _Collocated(states, rates, residuals, status, before + found.n_steps)
+
+
+def collocation(
+    rate: Callable[[Array, Array], Array],
+    at_ends: Callable[[Array, Array], Array],
+    ts: Real[Array, " nodes"],
+    x: Float[Array, "nodes n"],
+) -> Float[Array, "nodes n"]:
+    """Returns the conditions at the ends, then the residuals of each interval."""
+    h = (ts[1:] - ts[:-1])[:, None].astype(x.dtype)
+    slope = jax.vmap(rate)(ts, x)
+    middle = (x[:-1] + x[1:]) / 2 + h / 8 * (slope[:-1] - slope[1:])
+    between = jax.vmap(rate)((ts[:-1] + ts[1:]) / 2, middle)
+    intervals = x[1:] - x[:-1] - h / 6 * (slope[:-1] + 4 * between + slope[1:])
+    return jnp.concatenate([at_ends(x[0], x[-1]).astype(x.dtype)[None], intervals])
+
+
+def check_conditions(count: int, size: int) -> None:
+    """Checks that there are as many conditions at the ends as state elements.
+
+    Raises:
+        ValueError: If there are not.
+    """
+    if count != size:
+        raise ValueError(
+            f"`boundary` must return one number for each of the {size} state elements, but returns {count}."
+        )
 
 
 def _residuals(rate: Callable, ts: Array, x: Array, slope: Array, sizes: Array) -> Float[Array, " intervals"]:
@@ -397,7 +413,7 @@ def _output(ts: Array, found: _Collocated) -> HermiteOutput:
     return HermiteOutput(ts, found.ys, found.rates)
 
 
-def _nodes(ts: Any, ys: PyTree[Array], dtype: Any) -> Float[Array, " nodes"]:
+def check_nodes(ts: Any, ys: PyTree[Array], dtype: Any) -> Float[Array, " nodes"]:
     """Returns the nodes as an array.
 
     Raises:
