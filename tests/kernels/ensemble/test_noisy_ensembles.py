@@ -55,6 +55,7 @@ def agree(found, expected, dtype=jnp.float32):
         ("tpu", "diagonal", sciml.solvers.SRIW1()),
         ("gpu", "scalar", diffrax.ItoMilstein()),
         ("tpu", "general", diffrax.Heun()),
+        ("gpu", "general", sciml.solvers.PlatenWeak2()),
     ],
     ids=lambda x: x if isinstance(x, str) else type(x).__name__,
 )

@@ -54,12 +54,16 @@ METHODS = {
     "SEA": Known(diffrax.SEA(), {"additive": 1.0}, {"additive": 1}),
     "SRIW1": Known(SRIW1(), order(SIMPLE, 1.5), order(SIMPLE, 1.5, additive=2)),
     "TamedEuler": Known(TamedEuler(), order(COMMUTING, 0.5, additive=1.0), order(ANY, 1)),
-    "PlatenWeak2": Known(PlatenWeak2(), order(SIMPLE, 1.0), order(SIMPLE, 2)),
+    "PlatenWeak2": Known(PlatenWeak2(), order(COMMUTING, 1.0), order(ANY, 2)),
     "DriftImplicitMilstein": Known(DriftImplicitMilstein(), order(SIMPLE, 1.0), order(SIMPLE, 1)),
 }
 """Strong orders are those with commuting noise, as that of the problems here; each method is entered here once."""
 
-ADAPTIVE = [name for name in ("SPaRK", "SRA1", "ShARK", "SRIW1", "Heun", "DriftImplicitMilstein") if name in METHODS]
+ADAPTIVE = [
+    name
+    for name in ("SPaRK", "SRA1", "ShARK", "SRIW1", "Heun", "PlatenWeak2", "DriftImplicitMilstein")
+    if name in METHODS
+]
 
 
 def growth(kind: str, interpretation: str = "ito") -> sciml.Stochastic:

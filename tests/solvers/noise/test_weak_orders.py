@@ -37,6 +37,14 @@ class OneStep(sciml.BrownianPath):
     def over(self, t, h, count, dtype, with_area):
         return jnp.sqrt(h) * self.w, jnp.sqrt(h / 12) * self.area
 
+    def with_levy(self, t, h, count, dtype):
+        """Of the Levy area its variance is all that matters, so a number for an area that is not taken makes it."""
+        turn = jnp.array([[0.0, 0.5], [-0.5, 0.0]]) if count == 2 else jnp.zeros((count, count))
+        return jnp.sqrt(h) * self.w, h * self.area[0] * turn
+
+    def for_levy(self, count, dtype):
+        return self
+
     def aligned(self, t, h):
         return h
 
@@ -50,14 +58,15 @@ def normal_rule(count):
 
 
 def swung(kind, interpretation):
-    """An angle whose drift changes with time; where the noise is mixed it does not commute."""
+    """An angle whose drift changes with time; where the noise is mixed it does not commute, and changes with time."""
 
     def diffusion(t, y, args):
         one, other = 0.7 + 0.4 * jnp.sin(y), 0.7 + 0.4 * jnp.cos(y)
         if kind == "additive":
             return (0.8 + 0.3 * jnp.cos(3 * t)) * jnp.ones_like(y)
         if kind in ("general", "mixed"):
-            return jnp.stack([0.8 * one, 0.6 * (one if kind == "general" else other)], axis=-1)
+            turning = 1.0 + 0.3 * jnp.cos(3 * t) if kind == "mixed" else 1.0
+            return jnp.stack([0.8 * one, 0.6 * turning * (one if kind == "general" else other)], axis=-1)
         return one
 
     drift = lambda t, y, args: 0.3 * jnp.sin(y - t)  # noqa: E731

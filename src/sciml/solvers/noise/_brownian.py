@@ -14,6 +14,7 @@ Source:
 
 import abc
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -24,10 +25,16 @@ from jaxtyping import Array, Float, UInt32
 from ..._checks import check_key, check_time, concrete
 from ..._jax._loops import for_loop
 from ..._types import RealScalarLike
+from ._levy import area_of, joined, numbers_for, wedge
 from ._random_bits import normals, pairs_of_normals, words_of
 
 DEPTH = 18
 """The default number of successive halvings of the interval of a solve."""
+
+STORED_DEPTH = 12
+"""The default number of halvings of a path with Levy areas, whose points are stored."""
+
+_DEEPEST_STORED = 16
 
 _DEEPEST = 30  # places are counted in 32 bits
 _SAME = 1e-2  # of the distance of two points of a path, within which a time is at one
@@ -43,6 +50,17 @@ class AbstractBrownian(eqx.Module):
         self, t: Array, h: Array, count: int, dtype: Any, with_area: bool
     ) -> tuple[Float[Array, " count"], Float[Array, " count"] | None]:
         """Returns increments over a step from `t` to `t + h` and, if requested, their space-time Levy areas."""
+
+    @abc.abstractmethod
+    def with_levy(
+        self, t: Array, h: Array, count: int, dtype: Any
+    ) -> tuple[Float[Array, " count"], Float[Array, "count count"]]:
+        """Returns increments over a step and their Levy areas, see `_levy`."""
+
+    def for_levy(self, count: int, dtype: Any) -> "AbstractBrownian":
+        """Returns the same motions, with what `with_levy` needs computed before the steps; by default these."""
+        del count, dtype
+        return self
 
     def aligned(self, t: Array, h: Array) -> Array:
         """Returns the length of a step, near a given one, that ends where the path has a point; by default that."""
@@ -86,9 +104,30 @@ class CountedSteps(AbstractBrownian):
         self, t: Array, h: Array, count: int, dtype: Any, with_area: bool
     ) -> tuple[Float[Array, " count"], Float[Array, " count"] | None]:
         """Returns increments over a step, which may be shorter than the others; see `AbstractBrownian.over`."""
+        number, root, part = self._step(t, h)
+        w, area = self._drawn(number, root, count, dtype, with_area)
+        if part is None:
+            return w, area
+        # a line has no area
+        return w * part.astype(dtype), None if area is None else jnp.where(part < 1, jnp.zeros_like(area), area)
+
+    def with_levy(
+        self, t: Array, h: Array, count: int, dtype: Any
+    ) -> tuple[Float[Array, " count"], Float[Array, "count count"]]:
+        """Returns increments over a step and their Levy areas."""
+        number, root, part = self._step(t, h)
+        w, area = self._drawn(number, root, count, dtype, True)
+        assert area is not None
+        numbers = normals(self.words, _as_word(number), 2, numbers_for(count), dtype)
+        levy = area_of(w, area, numbers, root.astype(dtype))
+        if part is None:
+            return w, levy
+        return w * part.astype(dtype), jnp.where(part < 1, jnp.zeros_like(levy), levy)
+
+    def _step(self, t: Array, h: Array) -> tuple[Array, Array, Array | None]:
+        """Returns the number of a step, the root of its length, and which part of it this is if events cut steps."""
         if self.t1 is None:
-            number = jnp.round((t - self.t0) / self.dt)
-            return self._drawn(number, _root(h * jnp.sign(self.dt)), count, dtype, with_area)
+            return jnp.round((t - self.t0) / self.dt), _root(h * jnp.sign(self.dt)), None
         number, cut = self._place(t)
         # numbers that all members of an ensemble share, so that no step of theirs takes a root or divides
         last, shorter = self._last
@@ -96,10 +135,7 @@ class CountedSteps(AbstractBrownian):
         each = 1 / self.dt, jnp.where(whole, jnp.zeros_like(shorter), 1 / jnp.where(whole, self.dt, shorter))
         rate = jnp.where(number >= last, each[1], each[0])
         root = jnp.where(number >= last, _root(shorter), _root(self.dt))
-        w, area = self._drawn(number, root, count, dtype, with_area)
-        part = jnp.where(cut, h * rate, jnp.ones_like(h)).astype(dtype)
-        # a line has no area
-        return w * part, None if area is None else jnp.where(cut, jnp.zeros_like(area), area)
+        return number, root, jnp.where(cut, h * rate, jnp.ones_like(h))
 
     def rest(self, t: Array, h: Array) -> Array:
         """Returns the length of a step, or the remaining length of a step that an event has cut."""
@@ -133,7 +169,7 @@ class CountedSteps(AbstractBrownian):
         self, number: Array, root: Array, count: int, dtype: Any, with_area: bool
     ) -> tuple[Float[Array, " count"], Float[Array, " count"] | None]:
         """Returns the increments of a step, the root of whose length is given, and areas if requested."""
-        place, root = jax.lax.stop_gradient(number).astype(jnp.int32).astype(jnp.uint32), root.astype(dtype)
+        place, root = _as_word(number), root.astype(dtype)
         area = None
         if with_area:
             area = root * math.sqrt(1 / 12) * normals(self.words, place, 1, count, dtype)
@@ -150,6 +186,45 @@ class CountedSteps(AbstractBrownian):
             f"The noise of a step depends on its index, but the resolution of {self.t0.dtype} is too coarse to "
             "distinguish the steps. Shift time to begin near zero, use fewer steps in one solve, or enable float64."
         )
+
+
+class PairedSteps(AbstractBrownian):
+    """Brownian motion over steps that each span two steps of a finer solve, on the same path.
+
+    Attributes:
+        fine: The motion over the steps of the finer solve.
+    """
+
+    fine: CountedSteps
+
+    def over(
+        self, t: Array, h: Array, count: int, dtype: Any, with_area: bool
+    ) -> tuple[Float[Array, " count"], Float[Array, " count"] | None]:
+        """Returns increments over a step; see `AbstractBrownian.over`."""
+        (w1, area1), (w2, area2) = (self.fine.over(s, h / 2, count, dtype, with_area) for s in (t, t + h / 2))
+        if not with_area:
+            return w1 + w2, None
+        assert area1 is not None and area2 is not None
+        return w1 + w2, (area1 + area2) / 2 + (w1 - w2) / 4
+
+    def with_levy(
+        self, t: Array, h: Array, count: int, dtype: Any
+    ) -> tuple[Float[Array, " count"], Float[Array, "count count"]]:
+        """Returns increments over a step and their Levy areas."""
+        first, second = (self.fine.with_levy(s, h / 2, count, dtype) for s in (t, t + h / 2))
+        return joined(first, second)
+
+    def refuses(self, t0: Array, t1: Array) -> Array:
+        """Returns whether rounding prevents the distinction of steps."""
+        return self.fine.refuses(t0, t1)
+
+    def why(self) -> str:
+        """Returns why that is so."""
+        return self.fine.why()
+
+
+def _as_word(number: Array) -> UInt32[Array, ""]:
+    return jax.lax.stop_gradient(number).astype(jnp.int32).astype(jnp.uint32)
 
 
 def _root(length: Array) -> Array:
@@ -191,7 +266,8 @@ class BrownianPath(AbstractBrownian):
         words: The words of the key.
         t0: The start of the interval.
         t1: Its end.
-        depth: The number of halvings.
+        depth: The number of halvings. For noise that does not commute, `sciml.solvers.PlatenWeak2` stores the points:
+            2**12 by default, at most 2**16.
 
     Raises:
         TypeError: If the key is not a key.
@@ -278,13 +354,30 @@ class BrownianPath(AbstractBrownian):
         area = scale * (found.integral / length - found.w / 2) if with_area else None
         return scale * found.w, area
 
+    def with_levy(
+        self, t: Array, h: Array, count: int, dtype: Any
+    ) -> tuple[Float[Array, " count"], Float[Array, "count count"]]:
+        """Returns increments over a step and their Levy areas; of several steps see `for_levy`."""
+        return self.for_levy(count, dtype).with_levy(t, h, count, dtype)
+
+    def for_levy(self, count: int, dtype: Any) -> "StoredPath":
+        """Returns the path with its points and their Levy areas as arrays; if its depth is the default, a lower one.
+
+        Raises:
+            ValueError: If there are too many points.
+        """
+        depth = STORED_DEPTH if self.depth == DEPTH else self.depth
+        if depth > _DEEPEST_STORED:
+            raise ValueError(
+                f"Levy areas are stored for each of the 2**depth intervals of a path, and this `BrownianPath` has "
+                f"`depth={depth}`. Use at most {_DEEPEST_STORED}, such as `BrownianPath(key, t0, t1, "
+                f"depth={STORED_DEPTH})`."
+            )
+        return StoredPath(self, _points(self.words, depth, count, dtype))
+
     def aligned(self, t: Array, h: Array) -> Array:
         """Returns the length of a step from `t` to the last point of the path within `h`, or to the next one."""
-        leaf = (self.t1 - self.t0) * 2.0**-self.depth
-        here, there = ((x - self.t0) / leaf for x in (t, t + h))
-        # to the point after the one that `t` is near, at least
-        number = jnp.maximum(jnp.floor(there + _SAME), jnp.floor(here + _SAME) + 1)
-        return jax.lax.stop_gradient(self.t0 + number * leaf - t)
+        return _to_point(self.t0, (self.t1 - self.t0) * 2.0**-self.depth, t, h)
 
     def refuses(self, t0: Array, t1: Array) -> Array:
         """Returns whether an interval is not within the interval of the path."""
@@ -299,16 +392,100 @@ class BrownianPath(AbstractBrownian):
         self, node: tuple[Array, Array], leaf: Array, level: Array, right: Array, width: Array, count: int, dtype: Any
     ) -> tuple[tuple[Array, Array], tuple[_Piece, _Piece]]:
         """Returns one half of the node that contains a leaf, the right one if requested, and both as pieces."""
-        w, area = node
         place = (jnp.uint32(1) << level) + (leaf >> (self.depth - level))
-        z, n = pairs_of_normals(self.words, place, count, dtype)
-        z, n = z * jnp.sqrt(width / 16), n * jnp.sqrt(width / 12)
-        bend, common = 1.5 * area + z, 0.25 * area - 0.5 * z
-        halves = (0.5 * w + bend, common + 0.5 * n), (0.5 * w - bend, common - 0.5 * n)
+        halves = _halves(*node, *pairs_of_normals(self.words, place, count, dtype), width)
         pieces = _piece(*halves[0], width / 2), _piece(*halves[1], width / 2)
         one = tuple(jnp.where(right, b, a) for a, b in zip(*halves))
         return (one[0], one[1]), pieces
 
 
+def _to_point(t0: Array, leaf: Array, t: Array, h: Array) -> Array:
+    """Returns the length of a step from `t` to the last of equally distant points within `h`, or to the next one."""
+    here, there = ((x - t0) / leaf for x in (t, t + h))
+    # to the point after the one that `t` is near, at least
+    number = jnp.maximum(jnp.floor(there + _SAME), jnp.floor(here + _SAME) + 1)
+    return jax.lax.stop_gradient(t0 + number * leaf - t)
+
+
 def _piece(w: Array, area: Array, length: Array) -> _Piece:
     return _Piece(length, w, length * (area + w / 2))
+
+
+def _halves(w: Array, area: Array, z: Array, n: Array, width: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Returns the increments and areas of both halves of a node, by its normal numbers."""
+    z, n = z * jnp.sqrt(width / 16), n * jnp.sqrt(width / 12)
+    bend, common = 1.5 * area + z, 0.25 * area - 0.5 * z
+    return (0.5 * w + bend, common + 0.5 * n), (0.5 * w - bend, common - 0.5 * n)
+
+
+class StoredPath(AbstractBrownian):
+    """A path whose points are arrays: increments and Levy areas over any interval are those from the start, joined.
+
+    Between points all of them are lines, so the areas of intervals of any length add up. No scheme of halves that keeps
+    this, and the law, is known for areas that are drawn from the whole to its parts.
+
+    Attributes:
+        path: The path.
+        points: The increments and areas from the start to each point, of a path over an interval of length one.
+    """
+
+    path: BrownianPath
+    points: Float[Array, "points numbers"]
+
+    def over(
+        self, t: Array, h: Array, count: int, dtype: Any, with_area: bool
+    ) -> tuple[Float[Array, " count"], Float[Array, " count"] | None]:
+        """Returns increments over a step, and space-time Levy areas as the path has them."""
+        return self.path.over(t, h, count, dtype, with_area)
+
+    def with_levy(
+        self, t: Array, h: Array, count: int, dtype: Any
+    ) -> tuple[Float[Array, " count"], Float[Array, "count count"]]:
+        """Returns increments over a step and their Levy areas."""
+        t0, t1, start, end = jax.lax.stop_gradient((self.path.t0, self.path.t1, t, t + h))
+        span = t1 - t0
+        last = self.points.shape[0] - 1
+
+        def until(time: Array) -> tuple[Array, Array]:
+            place = jnp.clip((time - t0) / span * last, 0, last)
+            before = jnp.minimum(jnp.floor(place), last - 1)
+            part, before = (place - before).astype(dtype), before.astype(jnp.int32)
+            here, there = self.points[before], self.points[before + 1]
+            found = here + part * (there - here)
+            return found[:count], found[count:].reshape(count, count)
+
+        (w0, levy0), (w1, levy1) = until(start), until(end)
+        w = w1 - w0
+        return jnp.sqrt(span).astype(dtype) * w, span.astype(dtype) * (levy1 - levy0 - 0.5 * wedge(w0, w))
+
+    def aligned(self, t: Array, h: Array) -> Array:
+        """Returns the length of a step from `t` to the last point of the path within `h`, or to the next one."""
+        return _to_point(self.path.t0, (self.path.t1 - self.path.t0) / (self.points.shape[0] - 1), t, h)
+
+    def refuses(self, t0: Array, t1: Array) -> Array:
+        """Returns whether an interval is not within the interval of the path."""
+        return self.path.refuses(t0, t1)
+
+    def why(self) -> str:
+        """Returns why the path is not known over an interval."""
+        return self.path.why()
+
+
+@partial(jax.jit, static_argnums=(1, 2, 3))
+def _points(words: UInt32[Array, " 2"], depth: int, count: int, dtype: Any) -> Float[Array, "points numbers"]:
+    """Returns the increments and Levy areas from the start of a path to each of its points; its length is one."""
+    # all numbers by one call: a program of twelve of them takes seconds to compile
+    nodes = jax.vmap(lambda place: pairs_of_normals(words, place, count, dtype))(jnp.arange(2**depth, dtype=jnp.uint32))
+    w, area = nodes[0][:1], nodes[1][:1] * math.sqrt(1 / 12)
+    for level in range(depth):
+        z, n = (x[2**level : 2 ** (level + 1)] for x in nodes)
+        halves = _halves(w, area, z, n, jnp.asarray(2.0**-level, dtype))
+        w, area = (jnp.stack(x, axis=1).reshape(2 ** (level + 1), count) for x in zip(*halves))
+    places = jnp.uint32(2**depth) + jnp.arange(2**depth, dtype=jnp.uint32)
+    numbers = jax.vmap(lambda place: normals(words, place, 2, numbers_for(count, 1), dtype))(places)
+    root = jnp.asarray(2.0 ** (-depth / 2), dtype)
+    levy = jax.vmap(lambda w, area, numbers: area_of(w, area, numbers, root, 1))(w, area, numbers)
+    until = jnp.concatenate([jnp.zeros((1, count), dtype), jnp.cumsum(w, axis=0)])
+    levy = jnp.cumsum(levy + 0.5 * jax.vmap(wedge)(until[:-1], w), axis=0)
+    levy = jnp.concatenate([jnp.zeros((1, count**2), dtype), levy.reshape(-1, count**2)])
+    return jnp.concatenate([until, levy], axis=1)

@@ -215,6 +215,7 @@ def close_noise(
     interpretation: str,
     with_area: bool,
     more: dict[str, tuple[Callable, tuple]] | None = None,
+    with_levy: bool = False,
 ) -> tuple["NoisyField", list[Array]]:
     """Returns drift, diffusion and increments as closed functions, with their operands.
 
@@ -226,9 +227,11 @@ def close_noise(
         interpretation: In which sense the method solves.
         with_area: Whether it takes space-time Levy areas.
         more: Further functions that the method needs, by name; see `close_split_field`.
+        with_levy: Whether it takes the Levy areas of pairs of Brownian motions where noise may not commute.
 
     Raises:
         TypeError: If the model has no noise.
+        ValueError: If it takes Levy areas of noise of a field.
     """
     if not isinstance(model, ModelWithNoise):
         raise TypeError("A method for stochastic equations requires a model with noise, a `sciml.Stochastic`.")
@@ -241,8 +244,21 @@ def close_noise(
     def diffusion(model, args, t, y):
         return diffusion_of(model.model, t, y, args)
 
+    each_its_own = functools.cache(partial(is_elementwise, model.model, shape, t, y, args))
+    with_levy = with_levy and not shape.additive and not each_its_own()
+    if with_levy and isinstance(model.model.noise, AbstractFieldNoise):
+        raise ValueError(
+            "Levy areas are not available for field noise: a diffusion must depend on each point's own state only, or "
+            "use `diffrax.Euler()` or `diffrax.SPaRK()`."
+        )
+    if with_levy:
+        model = ModelWithNoise(model.model, model.path.for_levy(shape.count, shape.dtype))
+
     def increment(model, args, t, h):
         del args
+        if with_levy:
+            numbers, levy = model.path.with_levy(t, h, shape.count, shape.dtype)
+            return Increment(shape.shaped(numbers), levy=levy)
         numbers, areas = model.path.over(t, h, shape.count, shape.dtype, with_area)
         if shape.count >= choices().fields.barrier_from:
             numbers, areas = stage_barrier((numbers, areas), t)
@@ -261,7 +277,6 @@ def close_noise(
         "rest": (lambda model, args, t, h: model.path.rest(t, h), (t, t)),
     }
     field, operands = close_split_field(model, args, functions | (more or {}))
-    each_its_own = functools.cache(partial(is_elementwise, model.model, shape, t, y, args))
     return NoisyField(field, shape, each_its_own), operands
 
 

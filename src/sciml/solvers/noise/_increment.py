@@ -17,10 +17,12 @@ class Increment(NamedTuple):
         w: $W_t - W_s$, of variance $|t - s|$.
         area: The space-time Levy area $H = \frac{1}{t - s} \int_s^t (W_r - W_s) \, dr - \frac12 (W_t - W_s)$, of
             variance $|t - s| / 12$ and independent of `w`; None if it is not requested.
+        levy: The Levy areas of all pairs of Brownian motions, an antisymmetric matrix; None if it is not requested.
     """
 
     w: PyTree
     area: PyTree = None
+    levy: Float[Array, "count count"] | None = None
 
 
 class NoiseShape(NamedTuple):
@@ -60,6 +62,10 @@ class NoiseShape(NamedTuple):
             found.append(numbers[start : start + size].reshape(shape).astype(dtype))
             start += size
         return jax.tree.unflatten(self.structure, found)
+
+    def flat(self, increment: PyTree) -> Float[Array, " count"]:
+        """Returns the numbers of all Brownian motions, of which `shaped` makes an increment."""
+        return jnp.concatenate([x.reshape(-1).astype(self.dtype) for x in jax.tree.leaves(increment)])
 
     def product(self, diffusion: PyTree, increment: PyTree) -> Y:
         """Returns the diffusion times an increment, a state."""

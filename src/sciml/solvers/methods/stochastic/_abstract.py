@@ -24,11 +24,13 @@ class AbstractStochasticStepper(AbstractStepper):
     Attributes:
         interpretation: In which sense it solves, "ito" or "stratonovich".
         with_area: Whether it takes space-time Levy areas.
+        with_levy: Whether it takes the Levy areas of pairs of Brownian motions, where noise may not commute.
         has_error: Whether its steps estimate their error.
     """
 
     interpretation: ClassVar[str] = "ito"
     with_area: ClassVar[bool] = False
+    with_levy: ClassVar[bool] = False
     # the drift is not the rate of the state
     traits: ClassVar[Traits] = Traits(
         dense=True, elementwise_dense=True, batched_vjp=True, rough=True, field_is_rate=False, knows_rate=False
@@ -68,7 +70,7 @@ class AbstractStochasticStepper(AbstractStepper):
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns drift, diffusion and increments as closed functions, with their operands."""
         del h
-        field, operands = close_noise(model, t, y, args, self.interpretation, self.with_area)
+        field, operands = close_noise(model, t, y, args, self.interpretation, self.with_area, None, self.with_levy)
         self.check(field)
         return field, operands
 

@@ -465,7 +465,7 @@ class DriftImplicitMilstein(_AbstractDriftImplicit):
 
     def step(self, field: BoundNoisyField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`: a step of the implicit method from the state reached by the noise."""
-        w, area = field.increment(t, h)
+        w, area, _ = field.increment(t, h)
         g = field.diffusion(t, y)
         noise = field.times(g, w)
         between = jax.tree.map(lambda w, area: w / 2 - area, w, area)
