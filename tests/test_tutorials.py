@@ -196,6 +196,14 @@ def test_patients(tmp_path):
     assert 0.7 < float(re.search(r"samples are ([\d.]+) of their noise", printed)[1]) < 1.1
 
 
+def test_warfarin(tmp_path):
+    printed = run("warfarin", tmp_path)
+    ours, published = map(float, re.search(r"estimates: (\S+), published (\S+)", printed).groups())
+    assert abs(ours - published) < 0.01
+    assert float(re.search(r"objective (\S+) after", printed)[1]) < published
+    assert all(80 < int(share) < 97 for share in re.findall(r"(\d+)% of the data", printed))
+
+
 def test_noisy_neuron(tmp_path):
     printed = run("noisy_neuron", tmp_path)
     assert "2250 of 2250 intervals ended" in printed
