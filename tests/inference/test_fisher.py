@@ -1,5 +1,7 @@
 """Fisher information and optimal designs beside those that are known in closed form."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,6 +54,35 @@ def test_optimal_times_are_the_analytic_ones():
     np.testing.assert_allclose(jnp.sort(best.design), [0.25, 0.25 + 1 / RATE], atol=1e-4)
 
 
+def test_exchanges_choose_among_candidates():
+    """Beside all pairs of candidates; the best pair of two parameters is one rate apart."""
+    log_det = log_det_of(one_compartment, {"rate": jnp.array(RATE), "volume": jnp.array(VOLUME)})
+    candidates = jnp.array([0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0])
+    best = inference.optimal_design(
+        lambda d: log_det(jnp.stack([d["early"], d["late"]])), {"early": 3.1, "late": 3.0}, candidates=candidates
+    )
+    pairs = list(itertools.combinations(candidates, 2))
+    values = jax.vmap(log_det)(jnp.array(pairs))
+    np.testing.assert_allclose(best.value, values.max(), rtol=1e-12)
+    np.testing.assert_allclose(sorted([best.design["early"], best.design["late"]]), pairs[int(values.argmax())])
+    assert "exchanges" in best.message
+
+
+def test_information_about_some_parameters():
+    """It is the inverse of their part of the covariance; there is none if the data do not determine the others."""
+    model = {"rate": jnp.array(RATE), "volume": jnp.array(VOLUME)}
+    found = inference.fisher_information(model, one_compartment, subject=jnp.array([0.5, 2.0, 6.0]))
+    rate = found.about("rate")
+    np.testing.assert_allclose(rate.matrix, [[1 / found.covariance[0, 0]]], rtol=1e-10)
+    np.testing.assert_allclose(found.about("volume", "rate").covariance, found.covariance[::-1, ::-1], rtol=1e-10)
+    assert found.about("volume", "rate").names == ("volume", "rate")
+    assert (
+        inference.fisher_information(model, one_compartment, subject=jnp.array([0.5])).about("rate").log_det == -jnp.inf
+    )
+    with pytest.raises(ValueError, match="'rat' is not a parameter of this information. It has rate, volume"):
+        found.about("rat")
+
+
 def test_information_of_counts_and_of_all_parameters_of_noise():
     model = {"mean": jnp.array([2.0, 5.0]), "noise": jnp.array(0.5)}
 
@@ -98,5 +129,13 @@ def test_bad_input_is_named():
         inference.optimal_design(log_det, times, lower=9.0, upper=0.0)
     with pytest.raises(ValueError, match="requires `key`"):
         inference.optimal_design(log_det, times, lower=0.0, upper=9.0, starts=2)
+    with pytest.raises(ValueError, match="either `candidates` or the bounds"):
+        inference.optimal_design(log_det, times, lower=0.0, candidates=times)
+    with pytest.raises(ValueError, match="requires the bounds `lower` and `upper`, or `candidates`"):
+        inference.optimal_design(log_det, times, lower=0.0)
+    with pytest.raises(ValueError, match="`candidates` must be finite numbers of shape"):
+        inference.optimal_design(log_det, times, candidates=jnp.nan * times)
+    with pytest.raises(ValueError, match="is not finite at the start"):
+        inference.optimal_design(log_det, jnp.array([1.0]), candidates=times)
     with pytest.raises(ValueError, match="requires finite bounds"):
         inference.optimal_design(log_det, times, lower=0.0, upper=np.inf, starts=2, key=jax.random.key(0))

@@ -65,6 +65,26 @@ class FisherInformation(eqx.Module):
         least = 10 * units.size * float(jnp.finfo(units.dtype).eps)
         return units, factor, jnp.all(jnp.diagonal(factor) ** 2 > least)
 
+    def about(self, *names: str) -> "FisherInformation":
+        """Returns the information about some parameters while all others are also estimated.
+
+        A Ds-optimal design maximises its `log_det`.
+
+        Args:
+            names: The names of these parameters.
+
+        Raises:
+            ValueError: If a name is not one of `names`.
+        """
+        for name in names:
+            if name not in self.names:
+                raise ValueError(f"{name!r} is not a parameter of this information. It has {', '.join(self.names)}.")
+        kept = [self.names.index(name) for name in names]
+        order = np.array([i for i in range(len(self.names)) if i not in kept] + kept)
+        units, factor, regular = FisherInformation(self.matrix[order][:, order], self.names)._scaled()
+        own = factor[-len(kept) :, -len(kept) :] / units[-len(kept) :, None]  # of the Schur complement
+        return FisherInformation(jnp.where(regular, own @ own.T, 0), names)
+
     @property
     def standard_errors(self) -> dict[str, Float[Array, ""]]:
         """The predicted standard error of each parameter, by its name."""
@@ -221,15 +241,18 @@ def optimal_design(
     criterion: Callable[[Any], Any] | Any,
     design: PyTree,
     *,
-    lower: PyTree,
-    upper: PyTree,
+    lower: PyTree = None,
+    upper: PyTree = None,
+    candidates: Any = None,
     starts: int = 1,
     key: Key | None = None,
 ) -> OptimalDesign:
-    """Returns the design between bounds that maximises a criterion, such as the log determinant (D-optimal).
+    """Returns the design that maximises a criterion, such as the log determinant (D-optimal).
 
-    The search is SciPy's L-BFGS-B with the gradient of the criterion. It finds a local maximum, so use several
-    `starts` for several sampling times.
+    Between bounds the search is SciPy's L-BFGS-B with the gradient of the criterion. With `candidates` it is Fedorov's
+    exchange: each pass evaluates all designs in which one value of the design is replaced by a candidate, as one batch,
+    and takes the best of them, until none is better. Both find a local maximum, so use several `starts` for several
+    sampling times.
 
     Args:
         criterion: `criterion(design)`, a number, such as `fisher_information(...).log_det`; minus the trace of
@@ -237,14 +260,16 @@ def optimal_design(
         design: The start: a PyTree of floating-point arrays, such as sampling times.
         lower: The smallest values: a number, or a PyTree of the same structure.
         upper: The largest values, likewise.
-        starts: The number of starts; all but the first are drawn uniformly between the bounds.
+        candidates: In place of bounds, the values that each number of the design may have, such as the full hours;
+            shape `(m,)`.
+        starts: The number of starts; all but the first are drawn uniformly between the bounds, or from candidates.
         key: A random key, if `starts` is more than 1.
 
     Returns:
         An `OptimalDesign`.
 
     Raises:
-        ValueError: If bounds are wrong, or the criterion is not finite at any start.
+        ValueError: If bounds or candidates are wrong, or the criterion is not finite at any start.
 
     Example:
         ```python
@@ -262,10 +287,41 @@ def optimal_design(
         assert jnp.allclose(best.design, jnp.array([0.0, 2.0]), atol=1e-2)  # the difference is 1 / rate
         ```
     """
-    import scipy.optimize  # late: its import changes the filters of warnings
-
     starts = check_count(starts, "starts", "optimal_design")
     flat, unravel = ravel_pytree(jtu.tree_map(jnp.asarray, design))
+    if starts > 1:
+        if key is None:
+            raise ValueError(f"`optimal_design(starts={starts})` draws random starts and requires `key`.")
+        key = check_key(key, "optimal_design")
+    if candidates is not None:
+        if not (lower is None and upper is None):
+            raise ValueError(
+                "`optimal_design` requires either `candidates` or the bounds `lower` and `upper`, not both."
+            )
+        return _exchange(criterion, flat, unravel, candidates, starts, key)
+    if lower is None or upper is None:
+        raise ValueError("`optimal_design` requires the bounds `lower` and `upper`, or `candidates`.")
+    return _climb(criterion, design, flat, unravel, lower, upper, starts, key)
+
+
+_SINGULAR = (
+    "the criterion or its gradient is not finite at the start, because these data do not determine all "
+    "parameters or the model fails. Start from another design."
+)
+
+
+def _climb(
+    criterion: Callable,
+    design: PyTree,
+    flat: Float[Array, " n"],
+    unravel: Callable,
+    lower: PyTree,
+    upper: PyTree,
+    starts: int,
+    key: Key | None,
+) -> OptimalDesign:
+    import scipy.optimize  # late: its import changes the filters of warnings
+
     ends = []
     for bound in (lower, upper):
         given = (
@@ -277,12 +333,10 @@ def optimal_design(
     if not np.all(low < high):
         raise ValueError(f"`lower` must be below `upper`, but they are {low} and {high}.")
     points = [np.clip(np.asarray(flat, np.float64), low, high)]
-    if starts > 1:
-        if key is None:
-            raise ValueError(f"`optimal_design(starts={starts})` draws random starts and requires `key`.")
+    if key is not None and starts > 1:
         if not np.all(np.isfinite(high - low)):
             raise ValueError("`optimal_design(starts=...)` draws random starts and requires finite bounds.")
-        share = jax.random.uniform(check_key(key, "optimal_design"), (starts - 1, flat.size))
+        share = jax.random.uniform(key, (starts - 1, flat.size))
         points += list(low + (high - low) * np.asarray(share, np.float64))
 
     def cost(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -293,10 +347,7 @@ def optimal_design(
 
     usable = [x for x in points if np.isfinite(cost(x)[0])]
     if not usable:
-        raise ValueError(
-            "the criterion or its gradient is not finite at the start, because these data do not determine all "
-            "parameters or the model fails. Start from another design."
-        )
+        raise ValueError(_SINGULAR)
     options = {"ftol": 1e-14, "gtol": 1e-9, "maxiter": 1000}
     bounds = list(zip(low, high, strict=True))
     found = [
@@ -306,6 +357,43 @@ def optimal_design(
     return OptimalDesign(
         unravel(jnp.asarray(best.x, flat.dtype)), jnp.asarray(-best.fun, flat.dtype), str(best.message)
     )
+
+
+def _exchange(
+    criterion: Callable, flat: Float[Array, " n"], unravel: Callable, candidates: Any, starts: int, key: Key | None
+) -> OptimalDesign:
+    """Returns the best design of candidates, by exchanges of one value at a time (Fedorov)."""
+    among = jnp.asarray(candidates, flat.dtype)
+    if among.ndim != 1 or not among.size or not bool(jnp.all(jnp.isfinite(among))):
+        raise ValueError(
+            f"`candidates` must be finite numbers of shape `(m,)`, but have shape {among.shape}: {candidates!r}."
+        )
+    points = [among[jnp.argmin(jnp.abs(flat[:, None] - among[None]), axis=1)]]  # the nearest candidates
+    if key is not None and starts > 1:
+        points += list(jax.random.choice(key, among, (starts - 1, flat.size)))
+    best, highest, total = points[0], jnp.asarray(-jnp.inf, flat.dtype), 0
+    for x in points:
+        value = _values(criterion, unravel, x[None])[0]
+        value = jnp.where(jnp.isnan(value), -jnp.inf, value)
+        while True:
+            exchanged = jnp.where(jnp.eye(flat.size, dtype=bool)[:, None], among[None, :, None], x[None, None])
+            values = _values(criterion, unravel, exchanged.reshape(-1, flat.size))
+            values = jnp.where(jnp.isnan(values), -jnp.inf, values)
+            place = jnp.argmax(values)
+            rounding = 1e3 * jnp.finfo(flat.dtype).eps * jnp.maximum(jnp.abs(value), 1)
+            if not values[place] > value + jnp.where(jnp.isfinite(value), rounding, 0):
+                break
+            x, value, total = exchanged.reshape(-1, flat.size)[place], values[place], total + 1
+        if value > highest:
+            best, highest = x, value
+    if not jnp.isfinite(highest):
+        raise ValueError(_SINGULAR)
+    return OptimalDesign(unravel(best), highest, f"No exchange is better, after {total} exchanges.")
+
+
+@filter_jit
+def _values(criterion: Callable, unravel: Callable, x: Float[Array, "m n"]) -> Float[Array, " m"]:
+    return jax.vmap(lambda x: criterion(unravel(x)))(x)
 
 
 @filter_jit
