@@ -7,8 +7,9 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
+import sciml
 from sciml import inference
-from sciml.training import Positive
+from sciml.training import Bounded, Positive
 
 X64 = jax.config.jax_enable_x64
 
@@ -224,3 +225,26 @@ def test_a_maximum_names_the_parameters_on_a_bound():
     np.testing.assert_allclose(found.model["b"], 0.65, rtol=1e-3)
     assert "`b` ended on a bound" in found.message and "`a`" not in found.message
     assert "Note" not in line(0.5, 0.1).maximum().message
+
+
+@pytest.mark.x64
+def test_a_failed_search_names_the_parameters_that_still_move():
+    """A slope without an upper end, beside a mean that has one, and an amplitude whose only bound is reached."""
+
+    def density(end):
+        def likelihood(m):
+            return inference.Normal(jnp.stack([m["mean"], m["low"], end(m["slope"])]), 1.0)
+
+        model = {"mean": jnp.array(0.5), "low": jnp.array(3.0), "slope": jnp.array(1.0)}
+        priors = [
+            (lambda m: m["mean"], inference.Improper()),
+            (lambda m: m["low"], inference.Improper(Bounded(2.0, None))),
+            (lambda m: m["slope"], inference.Improper()),
+        ]
+        return inference.log_density(model, likelihood, jnp.array([1.0, 0.0, 9.0]), priors)
+
+    start = {"mean": jnp.array(0.5), "low": jnp.array(2.0 + 1e-9), "slope": jnp.array(1.0)}
+    with pytest.raises(sciml.SolveError, match="increases along `slope` after .* steps, and `low` ended on a bound"):
+        density(jnp.arcsinh).maximum(start, max_steps=3)
+    found = density(lambda x: x).maximum()
+    assert "`low` ended on a bound" in found.message and "`slope`" not in found.message

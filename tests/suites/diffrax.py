@@ -157,7 +157,8 @@ def diffeqsolve(
     saves = saveat.subs is not None
     ts, ys = (jax.tree.map(_padded, x) if saves else None for x in (sol.ts, sol.ys))
     ts = jax.tree.map(lambda ts: _reached(ts, sol, t1 - t0), ts)
-    return Solution(sol, t0, t1, ts, ys, _mask(sol, event), _result(sol), bool(saveat.dense))
+    start, end = jnp.asarray(t0), jnp.asarray(t1)
+    return Solution(sol, start, end, ts, ys, _mask(sol, event), _result(sol), bool(saveat.dense))
 
 
 def _check_event(event: Any, t0: Any, y0: PyTree, args: PyTree) -> None:
@@ -168,7 +169,12 @@ def _check_event(event: Any, t0: Any, y0: PyTree, args: PyTree) -> None:
         if needed := [p.name for p in asked if p.kind == p.KEYWORD_ONLY and p.default is p.empty]:
             raise Refused(f"a condition of an event that takes `{needed[0]}`")
         with jax.ensure_compile_time_eval():
-            holds = condition(t0, y0, args, **dict.fromkeys(("terms", "solver", "t1", "dt0", "stepsize_controller")))
+            holds = condition(
+                jnp.asarray(t0, float),
+                y0,
+                args,
+                **dict.fromkeys(("terms", "solver", "t1", "dt0", "stepsize_controller")),
+            )
         is_truth = (
             isinstance(holds, bool | jax.Array)
             and jnp.issubdtype(jnp.result_type(holds), bool)
@@ -189,23 +195,29 @@ def _padded(x: jax.Array) -> jax.Array:
 
 def _reached(ts: jax.Array, sol: Any, length: Any) -> jax.Array:
     """Times, infinite where an event ended the solve before: given times in sciml stay what they are."""
-    return jnp.where((ts - sol.t_reached) * jnp.sign(length) > 0, jnp.inf, ts)
+    rounding = 1e-12 * jnp.maximum(1, jnp.abs(sol.t_reached))
+    return jnp.where((ts - sol.t_reached) * jnp.sign(length) > rounding, jnp.inf, ts)
 
 
 def _mask(sol: Any, event: Any) -> PyTree:
     if event is None:
         return None
     treedef = jax.tree.structure(event.cond_fn, is_leaf=callable)
-    ended = (sol.status == sciml.Status.event) & (sol.events.count > 0)
+    ended = (sol.status == int(sciml.Status.event)) & (sol.events.count > 0)
     flags = [ended & (sol.events.which[0] == i) for i in range(treedef.num_leaves)]
     return jax.tree.unflatten(treedef, flags)
 
 
 def _result(sol: Any) -> Any:
-    results, status = diffrax.RESULTS, sol.status
-    found = results.where(status == sciml.Status.successful, results.successful, results.nonlinear_divergence)
-    found = results.where(status == sciml.Status.max_steps_reached, results.max_steps_reached, found)
-    return results.where(status == sciml.Status.event, results.event_occurred, found)
+    results, status = diffrax.RESULTS, sciml.Status
+    found = results.nonlinear_divergence
+    for code, name in (
+        (status.successful, results.successful),
+        (status.max_steps_reached, results.max_steps_reached),
+        (status.event, results.event_occurred),
+    ):
+        found = results.where(sol.status == int(code), name, found)
+    return found
 
 
 @contextlib.contextmanager

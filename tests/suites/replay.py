@@ -137,7 +137,8 @@ class _Recorder:
             self.outcomes.append(Outcome(_name(item), *judged(self.calls, error)))
             print(f"{self.outcomes[-1].outcome:8} {_name(item)}  {self.outcomes[-1].why}", flush=True)
         elif call.when == "setup" and error is not None and not isinstance(error, pytest.skip.Exception):
-            self.outcomes.append(Outcome(_name(item), "wrong", f"its fixtures fail: {_line(error)}"))
+            why = "refused" if isinstance(error, Refused) else "wrong"
+            self.outcomes.append(Outcome(_name(item), why, f"its fixtures fail: {_line(error)}"))
         return (yield)
 
     @pytest.fixture
@@ -182,7 +183,7 @@ def _own_words(error: BaseException) -> str | None:
         is_own = SOURCE in last.resolve().parents and not isinstance(error, sciml.SolveError)
         if is_own and isinstance(error, ValueError | TypeError | NotImplementedError):
             return " ".join(str(error).split())
-        error = error.__cause__  # type: ignore[assignment]
+        error = error.__cause__ or error.__context__  # type: ignore[assignment]
     return None
 
 

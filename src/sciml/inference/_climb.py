@@ -31,6 +31,7 @@ class Peak(NamedTuple):
         hessian: Its Hessian there.
         status: Whether this is a maximum.
         n_steps: Steps of all kinds.
+        rises: By about how much the log density would still rise along each variable.
     """
 
     z: np.ndarray
@@ -39,6 +40,7 @@ class Peak(NamedTuple):
     hessian: np.ndarray
     status: Status
     n_steps: int
+    rises: np.ndarray
 
 
 def ascend(
@@ -125,7 +127,7 @@ def _finish(function: Callable[[Array], Array], here: tuple, steps: int) -> Peak
     dtype = here[0].dtype
     tolerance = _GAP[jnp.finfo(dtype).bits]
     for _ in range(_NEWTON_STEPS):
-        step, gap = _newton(here)
+        step, gap, _ = _newton(here)
         if step is None or gap < 1e-3 * tolerance:
             break
         there = _expanded(function, here[0] + jnp.asarray(step, dtype))
@@ -133,13 +135,13 @@ def _finish(function: Callable[[Array], Array], here: tuple, steps: int) -> Peak
         if not there[1] > here[1]:
             break
         here = there
-    _, gap = _newton(here)
+    _, gap, rises = _newton(here)
     point, value, gradient, hessian = here
     if not (np.isfinite(gradient).all() and np.isfinite(hessian).all()):
         status = Status.nonfinite
     else:
         status = Status.successful if gap <= tolerance else Status.max_steps_reached
-    return Peak(np.asarray(point, np.float64), value, gradient, hessian, status, steps)
+    return Peak(np.asarray(point, np.float64), value, gradient, hessian, status, steps, rises)
 
 
 def _expanded(function: Callable, z: Array) -> tuple[Array, float, np.ndarray, np.ndarray]:
@@ -147,18 +149,22 @@ def _expanded(function: Callable, z: Array) -> tuple[Array, float, np.ndarray, n
     return z, float(value), np.asarray(gradient, np.float64), np.asarray(hessian, np.float64)
 
 
-def _newton(here: tuple) -> tuple[np.ndarray | None, float]:
-    """Returns Newton's step and by how much it promises to rise, in directions in which the density is curved."""
+def _newton(here: tuple) -> tuple[np.ndarray | None, float, np.ndarray]:
+    """Returns Newton's step in directions in which the density is curved, and how much it would rise, also by variable.
+
+    Variables with derivatives that are not finite rise infinitely.
+    """
     _, _, gradient, hessian = here
     if not (np.isfinite(gradient).all() and np.isfinite(hessian).all()):
-        return None, np.inf
+        return None, np.inf, np.where(np.isfinite(gradient) & np.isfinite(hessian).all(axis=1), 0.0, np.inf)
     curvatures, directions, units = principal(-hessian)
     curved = curvatures > 1e-10 * max(curvatures.max(initial=0), 0)
     slopes = directions.T @ (gradient * units)
     step = units * (directions[:, curved] @ (slopes[curved] / curvatures[curved]))
     gap = 0.5 * float(np.sum(slopes[curved] ** 2 / curvatures[curved])) if curved.any() else 0.0
-    flat = float(np.sum(np.abs(slopes[~curved])))  # what is left in directions that are flat or curved upwards
-    return step, gap + flat
+    flat = np.abs(slopes[~curved])  # in directions that are flat or curved upwards
+    rises = 0.5 * np.abs(gradient * step) + np.abs(directions[:, ~curved]) @ flat
+    return step, gap + float(np.sum(flat)), rises
 
 
 def principal(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -196,7 +196,7 @@ def laplace(
 ) -> LaplaceApproximation:
     """`LogDensity.laplace`."""
     peak = find(density, start, own_units=False, starts=starts, key=key, max_steps=max_steps, rtol=rtol, what="laplace")
-    check_peak(peak, "laplace")
+    check_peak(peak, density, "laplace")
     return _approximation(density, peak)
 
 

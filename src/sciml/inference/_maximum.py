@@ -18,6 +18,9 @@ from .._types import Key
 from ..training._selection import listed
 from ._climb import Peak, climb, inverse_curvature
 
+# A log density that changes by less than this part of a unit when a free variable moves by one is flat.
+_VANISHES = 1e-3
+
 
 class Maximum(eqx.Module):
     r"""The maximum of likelihood times prior, returned by `LogDensity.maximum`.
@@ -215,11 +218,13 @@ def maximum(
     """`LogDensity.maximum`."""
     peak = find(density, start, own_units=True, starts=starts, key=key, max_steps=max_steps, rtol=rtol, what="maximum")
     if throw:
-        check_peak(peak, "maximum")
+        check_peak(peak, density, "maximum")
     z = jnp.asarray(peak.z, density.dtype)
     position = density.unravel(z)
     message = f"The search ended after {peak.n_steps} steps with status {peak.status.name}."
-    at_bound = density._selection.at_bound(z)
+    if peak.status != Status.successful:
+        message = f"{message} {_cause(peak, density)}."
+    at_bound = _on_bounds(peak, density)
     if at_bound.any():
         message = (
             f"{message} Note: {listed(density.names, at_bound)} ended on a bound, so its rows of `hessian` vanish. "
@@ -238,7 +243,7 @@ def maximum(
     )
 
 
-def check_peak(peak: Peak, what: str) -> None:
+def check_peak(peak: Peak, density: Any, what: str) -> None:
     """Raises where the search ended nowhere.
 
     Raises:
@@ -246,13 +251,28 @@ def check_peak(peak: Peak, what: str) -> None:
     """
     if peak.status == Status.successful:
         return
-    cause = (
-        "derivatives are not finite where it ended"
-        if peak.status == Status.nonfinite
-        else f"the density still increases after {peak.n_steps} steps"
-    )
+    on_bounds = _on_bounds(peak, density)
+    also = f", and {listed(density.names, on_bounds)} ended on a bound" if on_bounds.any() else ""
     raise SolveError(
-        f"`{what}` did not find a maximum: {cause}. Start closer, use several `starts`, or use narrower priors; with "
-        "improper priors a maximum may not exist.",
+        f"`{what}` did not find a maximum: {_cause(peak, density)}{also}. Start closer, use several `starts`, or use "
+        "narrower priors; with improper priors a maximum may not exist.",
         np.asarray(int(peak.status)),
     )
+
+
+def _cause(peak: Peak, density: Any) -> str:
+    """Returns why the end of a search is not a maximum, with the names of the parameters."""
+    if peak.status == Status.nonfinite:
+        return (
+            f"derivatives with respect to {listed(density.names, np.isinf(peak.rises))} are not finite where it ended"
+        )
+    rising = listed(density.names, peak.rises > 0.1 * peak.rises.max())
+    return f"the density still increases along {rising} after {peak.n_steps} steps"
+
+
+def _on_bounds(peak: Peak, density: Any) -> np.ndarray:
+    """Returns the parameters that have reached a bound, one of two or their only one, shape `(p,)`."""
+    selection, z = density._selection, jnp.asarray(peak.z, density.dtype)
+    # a positive parameter may also be much smaller than its start, and determined by the data
+    vanishes = np.abs(np.diagonal(peak.hessian)) < _VANISHES
+    return selection.at_bound(z) | (vanishes & selection.near_only_bound(z, selection.flatten(density.model)))
