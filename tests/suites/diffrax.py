@@ -168,13 +168,9 @@ def _check_event(event: Any, t0: Any, y0: PyTree, args: PyTree) -> None:
         asked = inspect.signature(condition).parameters.values()
         if needed := [p.name for p in asked if p.kind == p.KEYWORD_ONLY and p.default is p.empty]:
             raise Refused(f"a condition of an event that takes `{needed[0]}`")
+        given = dict.fromkeys(("terms", "solver", "t1", "dt0", "stepsize_controller"))
         with jax.ensure_compile_time_eval():
-            holds = condition(
-                jnp.asarray(t0, float),
-                y0,
-                args,
-                **dict.fromkeys(("terms", "solver", "t1", "dt0", "stepsize_controller")),
-            )
+            holds = condition(jnp.asarray(t0, float), y0, args, **given)
         is_truth = (
             isinstance(holds, bool | jax.Array)
             and jnp.issubdtype(jnp.result_type(holds), bool)
