@@ -204,6 +204,14 @@ def test_warfarin(tmp_path):
     assert all(80 < int(share) < 97 for share in re.findall(r"(\d+)% of the data", printed))
 
 
+def test_sampling_times(tmp_path):
+    printed = run("sampling_times", tmp_path)
+    assert float(re.search(r"differ by (\S+)", printed)[1]) < 1e-3
+    ratios = [float(x) for x in re.findall(r"ratio (\S+)", printed)]
+    assert len(ratios) == 4 and all(0.9 < ratio < 1.1 for ratio in ratios)
+    assert all(50 < int(x) < 100 for x in re.findall(r"D-efficiency (\d+)%", printed))
+
+
 def test_noisy_neuron(tmp_path):
     printed = run("noisy_neuron", tmp_path)
     assert "2250 of 2250 intervals ended" in printed
