@@ -9,6 +9,7 @@
 - `Mean`, `Variance`, `Quantiles`, `Histogram`, `TopK`: numbers for all members instead of one for each;
   `AbstractReduction` for custom reductions.
 - `Retry`: what to do with members that failed.
+- `splitting`: the probability of a rare event, by copies of the paths that have come nearest to it.
 - `Domain`: a field split over devices: ghost layers from neighbours, sums, Fourier transforms.
 - `initialize`: joins this process to the others of a job.
 - `SweepResult`: the result of `sweep`.
@@ -24,6 +25,7 @@ from .. import _former_names as _former_names
 from ._ensemble import ensemble as ensemble
 from ._initialize import initialize as initialize
 from ._mesh import mesh as mesh
+from ._splitting import splitting as splitting
 from .domain._domain import Domain as Domain
 from .members._generated import generate as generate
 from .members._grid import parameter_grid as parameter_grid
