@@ -48,14 +48,14 @@ def check_noisy(model: Any, key: Any, adjoint: AbstractAdjoint) -> None:
         return
     if isinstance(model, AbstractStochastic):
         check_noise(model)
-    elif isinstance(key, BrownianPath):
-        raise TypeError("`key` of reactions must be a random key, not a `sciml.BrownianPath`.")
+    elif isinstance(key, AbstractBrownian):
+        raise TypeError("`key` of reactions must be a random key, not a path such as a `sciml.BrownianPath`.")
     if key is None:
         raise ValueError(
             "A model with noise requires `key`: a random key such as `jax.random.key(0)`, a different one for each "
             "member, or a `sciml.BrownianPath`."
         )
-    if not isinstance(key, BrownianPath):
+    if not isinstance(key, AbstractBrownian):
         key = check_key(key, "solve")
         of_one = 0 if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else 1
         if key.ndim != of_one:
@@ -162,7 +162,14 @@ def path_of(key: Any, t0: Array, t1: Array, dt: Array | None, cut: bool = False)
     Raises:
         ValueError: If the solve leaves the interval of the path, or steps cannot be distinguished.
     """
-    if isinstance(key, BrownianPath) or dt is None:
+    if isinstance(key, AbstractBrownian) and not isinstance(key, BrownianPath):
+        if dt is None or cut:
+            raise ValueError(
+                "The paths of `sciml.parallel.multilevel` are known at equal steps: pass `dt`, and neither tolerances "
+                "nor `events`."
+            )
+        path = key
+    elif isinstance(key, BrownianPath) or dt is None:
         # as deep as the dtype of time can distinguish points
         depth = min(DEPTH, -round(math.log2(float(jnp.finfo(t0.dtype).eps))) - 3)
         end = jnp.where(t1 > t0, t1, t0 + 1)  # a solve of no length sees nothing of its path
