@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 
 import sciml
+from sciml.petab._fit import PEtabFit
 from sciml.petab._priors import KINDS
 from tests.models.networks.test_sbml import V, ap, ci, parameter, reaction, sbml, species
 
@@ -219,6 +220,34 @@ def test_a_fit_finds_what_made_the_data_and_its_noise(tmp_path):
     np.testing.assert_allclose(np.mean(np.asarray(problem.residuals(jnp.asarray(found.x))) ** 2), 1.0, rtol=1e-3)
     np.testing.assert_allclose(found.log_posterior, -8 * (0.5 + np.log(sigma * np.sqrt(2 * np.pi))), rtol=1e-4)
     assert found.plot().get_ylabel()
+    (ax,) = problem.plot(found.x)
+    line, points = ax.lines
+    np.testing.assert_allclose(line.get_ydata(), problem.predict(jnp.asarray(found.x))[0])
+    np.testing.assert_allclose(points.get_ydata(), values)
+    band = ax.collections[0].get_paths()[0].get_extents()
+    np.testing.assert_allclose(band.y1, line.get_ydata().max() + sigma, rtol=1e-6)
+
+
+def test_a_fit_is_written_for_pypesto(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    fit = PEtabFit(
+        x=np.array([1.0, 2.0]),
+        xs=np.array([[1.0, 2.0], [0.0, 1.0]]),
+        log_posteriors=np.array([-3.0, -np.inf]),
+        starts=np.zeros((2, 2)),
+        n_steps=np.array([4, 0]),
+        converged=np.array([True, False]),
+        parameters={"a": 10.0, "b": 100.0},
+        names=("a", "b"),
+    )
+    fit.to_hdf5(tmp_path / "fit.h5")
+    with h5py.File(tmp_path / "fit.h5") as file:
+        group = file["optimization/results/0"]
+        np.testing.assert_array_equal(group["x"][:], fit.x)
+        assert {"id": "0", "fval": 3.0, "exitflag": 0, "n_fval": 5}.items() <= dict(group.attrs).items()
+        assert file["optimization/results/1"].attrs["fval"] == np.inf
+    with pytest.raises(FileExistsError):
+        fit.to_hdf5(tmp_path / "fit.h5")
 
 
 @pytest.mark.parametrize(

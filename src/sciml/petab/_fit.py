@@ -10,6 +10,7 @@ in which variables that would pass a bound stay there, and the others go on. The
 the function falls as the parabola says, and shrinks where it does not.
 """
 
+import os
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -225,6 +226,34 @@ class PEtabFit(eqx.Module):
         from ..plot import waterfall
 
         return waterfall(-self.log_posteriors, **options)
+
+    def to_hdf5(self, path: str | os.PathLike) -> None:
+        """Writes the starts to a new file that `pypesto.store.read_result(path, problem=False)` reads.
+
+        The objective of pyPESTO is minus the logarithm of likelihood times prior, and vectors have the parameters on
+        their scales, in the order of `names`.
+
+        Args:
+            path: The path of the file.
+
+        Raises:
+            ImportError: If h5py is not installed.
+            FileExistsError: If there is a file.
+        """
+        try:
+            import h5py  # pyright: ignore[reportMissingImports]
+        except ImportError as error:
+            raise ImportError("`to_hdf5` requires h5py: `pip install 'sciml-jax[io]'`.") from error
+        with h5py.File(path, "x") as file:
+            for number, x in enumerate(self.xs):
+                group = file.create_group(f"optimization/results/{number}")
+                group.create_dataset("x", data=np.asarray(x, np.float64))
+                group.create_dataset("x0", data=np.asarray(self.starts[number], np.float64))
+                group.attrs["id"] = str(number)
+                group.attrs["fval"] = -float(self.log_posteriors[number])
+                group.attrs["n_fval"] = group.attrs["n_grad"] = int(self.n_steps[number]) + 1
+                group.attrs["exitflag"] = 0 if self.converged[number] else 1
+                group.attrs["message"] = "converged" if self.converged[number] else "not converged"
 
 
 @eqx.filter_jit

@@ -491,6 +491,24 @@ class PEtabProblem:
         """
         return fit_problem(self, starts=starts, key=key, max_steps=max_steps, rtol=rtol)
 
+    def plot(self, x: Any, **options: Any) -> Any:
+        """Draws measurements and predictions of each observable, with the noise as bands, by `sciml.plot.observables`.
+
+        Args:
+            x: The parameters on their scales, shape `(p,)`, such as `x` of a fit.
+            options: Options of `sciml.plot.observables`.
+        """
+        from ..plot import observables
+
+        tables, scale = self._compiled.tables, self._compiled.noise.scale
+        value, noise = (np.asarray(part, np.float64) for part in self.predict(jnp.asarray(x)))
+        factor = np.where(scale == 2, 10.0, np.e) ** np.where(scale > 0, noise, 0.0)
+        ends = (value - noise, value + noise), (value / factor, value * factor)
+        band = tuple(np.where(scale > 0, log, plain) for plain, log in zip(*ends, strict=True))
+        conditions = [m.condition for m in tables.measurements]
+        options = {"band": band, "conditions": conditions} | options
+        return observables(self.observables, self.times, self.data, value, **options)
+
     def draw(self, key: Key, starts: int) -> Float[Array, "starts p"]:
         """Returns vectors that are drawn uniformly between the bounds, on the parameters' scales.
 

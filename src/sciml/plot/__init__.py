@@ -12,7 +12,8 @@ are not finite are left out, never connected across.
 - `surface`: a quantity over a grid of two parameters.
 - `bifurcation`: branches of steady states over a parameter.
 - `order`: errors against step sizes, with the observed order.
-- `waterfall`: where many starts of a fit ended.
+- `waterfall`: where many starts of a fit ended; `parameters`: their estimates.
+- `observables`: measurements and predictions over time, in a panel for each observable.
 - `goodness_of_fit`, `individual_fits`, `predictive_check`: measurements and predictions of a population.
 - `weighted_residuals`, `etas`: weighted residuals of a population, and the random effects of its subjects.
 
@@ -35,6 +36,7 @@ from .. import _former_names as _former_names
 from ._animate import animate as animate
 from ._bifurcation import bifurcation as bifurcation
 from ._errors import order as order
+from ._estimates import observables as observables, parameters as parameters
 from ._parameters import surface as surface, waterfall as waterfall
 from ._phase import phase as phase, quiver as quiver
 from ._pictures import field as field, frames as frames, slices as slices, space_time as space_time
