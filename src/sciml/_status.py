@@ -43,6 +43,7 @@ class Status(enum.IntEnum):
     beyond_horizon = 16
     pending_events = 17
     undetermined = 18
+    negative_delay = 19
 
     @property
     def message(self) -> str:
@@ -121,6 +122,10 @@ _MESSAGES = {
     Status.history_too_short: (
         "A delay reached farther back than the stored steps, or a step was longer than a delay. Pass a larger `kept` "
         "to `sciml.Delayed`, loosen the tolerances, or use a `dt` no longer than the shortest delay."
+    ),
+    Status.negative_delay: (
+        "A delay was negative at `Solution.t_reached`: the rate would depend on the future. Check the function or the "
+        "parameters that `delays` of `sciml.Delayed` depends on."
     ),
     Status.stiff: (
         "The problem is stiff: the solve reached `max_steps` while stability, not accuracy, limited the step size. "

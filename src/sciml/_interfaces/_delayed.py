@@ -23,8 +23,10 @@ class AbstractDelayed(eqx.Module):
     `sciml.solve(model, y0)` solves it.
 
     Attributes:
-        delays: $\tau$, positive numbers, a scalar or an array of shape `(delays,)`.
+        delays: $\tau$, positive numbers, a scalar or an array of shape `(delays,)`, or a method `delays(t, y, args)`
+            that returns them.
         kept: How many of the last steps are kept; see `Delayed`.
+        neutral: Whether the rate also depends on past rates; see `Delayed`.
 
     Example:
         ```python
@@ -51,6 +53,7 @@ class AbstractDelayed(eqx.Module):
 
     delays: eqx.AbstractVar[Any]
     kept: eqx.AbstractVar[int]
+    neutral = False
 
     @property
     def history_jumps(self) -> Array:
@@ -60,7 +63,14 @@ class AbstractDelayed(eqx.Module):
 
     @abc.abstractmethod
     def rate(self, t: RealScalarLike, y: Y, delayed: tuple[Y, ...], args: Args) -> PyTree:
-        """Returns $f$, with the structure, shapes and dtypes of `y`; `delayed` has one past state for each delay."""
+        """Returns $f$, with the structure, shapes and dtypes of `y`.
+
+        Args:
+            t: The time.
+            y: The state.
+            delayed: One past state for each delay; of a neutral equation a pair, these and the past rates.
+            args: The arguments of the solve.
+        """
 
     @abc.abstractmethod
     def before(self, t: RealScalarLike, args: Args) -> PyTree:
@@ -68,23 +78,32 @@ class AbstractDelayed(eqx.Module):
 
 
 class Delayed(AbstractDelayed):
-    r"""A delay equation, $\dot y(t) = f(t, y(t), y(t - \tau_1), \ldots, y(t - \tau_k))$, with constant delays.
+    r"""A delay equation, $\dot y(t) = f(t, y(t), y(t - \tau_1), \ldots, y(t - \tau_k))$.
 
-    `sciml.solve` supports it with explicit Runge-Kutta methods. Past states are interpolated between the steps, to
-    fourth order, and no step is longer than the shortest delay. Derivatives jump at $t_0$ plus sums of delays: adaptive
-    steps end there, and fixed steps should divide the delays. A history that itself jumps requires `jumps`.
+    `sciml.solve` supports it with explicit Runge-Kutta methods, and with implicit methods for stiff equations such as
+    `sciml.solvers.Rodas5P()`. Past states are interpolated between the steps, to fourth order. At breaking points
+    derivatives of the solution jump: $t_0$, jumps of the history, and each time at which a past state passes an earlier
+    breaking point. Adaptive steps end there; fixed steps should divide constant delays.
+
+    - **Constant delays**: no step is longer than the shortest one.
+    - **Delays that depend on the time or the state**: a function `delays(t, y, args)`. They require error control. A
+      delay may vanish at isolated times: a step that is longer than a delay reads itself, by iterations.
+    - **Neutral equations**, with `neutral=True`: $f$ also depends on past rates $\dot y(t - \tau)$.
 
     Attributes:
         field: $f$, a function `field(t, y, delayed, args)`, where `delayed` is a tuple of past states, one for each
-            delay; for a single scalar delay it is the past state itself.
-        delays: $\tau$, positive numbers, a scalar or an array of shape `(delays,)`. They may be traced and
-            differentiated.
+            delay; for a single scalar delay it is the past state itself. With `neutral=True` it is
+            `field(t, y, delayed, rates, args)`, and `rates` are past rates.
+        delays: $\tau$, positive numbers, a scalar or an array of shape `(delays,)`, or a function `delays(t, y, args)`
+            that returns them. They may be traced and differentiated. A negative delay ends the solve with
+            `Status.negative_delay`.
         history: The state before the start, a function `history(t, args)`, or a constant state.
         kept: The number of stored steps. With fixed steps and known `dt` and delays the required number is stored. A
             delay that reaches farther back ends the solve with `Status.history_too_short`.
         jumps: The times before the start at which the history, or a derivative of it, jumps; a number or an array of
             shape `(jumps,)`. Steps, also fixed ones, end where a jump comes back, after each sum of delays. Jumps may
             be traced and differentiated. A jump from the history to `y0` at the start is detected automatically.
+        neutral: Whether `field` also gets past rates.
 
     Raises:
         TypeError: If the field is not a function, or the delays are not numbers.
@@ -101,26 +120,49 @@ class Delayed(AbstractDelayed):
         model = sciml.Delayed(lambda t, y, past, args: -past, 1.0, history=1.0)
         sol = sciml.solve(model, 1.0, t0=0.0, t1=3.0, dt=0.125, saveat=jnp.array([1.0, 2.0, 3.0]))
         assert jnp.allclose(sol.ys, jnp.array([0.0, -1 / 2, -1 / 6]), atol=1e-5)
+
+        # a delay that depends on the state: y' = y(y(t) - sqrt(2) + 1) / (2 sqrt(t)), whose solution is sqrt(t)
+        field = lambda t, y, past, args: past / (2 * jnp.sqrt(t))
+        model = sciml.Delayed(field, lambda t, y, args: t - y + jnp.sqrt(2.0) - 1, history=1.0)
+        sol = sciml.solve(model, 1.0, t0=1.0, t1=2.0, rtol=1e-5, atol=1e-6)
+        assert jnp.allclose(sol.ys[-1], jnp.sqrt(2.0), atol=1e-4)
         ```
     """
 
     field: Callable[..., Y]
-    delays: Array
+    delays: Any
     history: Any
     kept: int = eqx.field(static=True)
     jumps: Array | None = None
+    neutral: bool = eqx.field(static=True, default=False)
 
-    def __init__(self, field: Any, delays: Any, history: Any, kept: int = 64, jumps: Any = None):
-        self.field, self.delays, self.history, self.kept = field, _as_delays(delays), history, kept
+    def __init__(
+        self,
+        field: Any,
+        delays: Any,
+        history: Any,
+        kept: int = 64,
+        jumps: Any = None,
+        neutral: bool = False,
+    ):
+        self.field, self.history, self.kept = field, history, kept
+        self.delays = delays if callable(delays) else _as_delays(delays)
         self.jumps = None if jumps is None else jnp.atleast_1d(jnp.asarray(jumps, float))
+        self.neutral = neutral
+
+    @property
+    def _call(self) -> str:
+        return "field(t, y, delayed, rates, args)" if self.neutral else "field(t, y, delayed, args)"
 
     def __check_init__(self):
         if not callable(self.field):
-            raise TypeError(f"`field` must be a function `field(t, y, delayed, args)`, but {no_instance(self.field)}.")
-        check_call(self.field, "field(t, y, delayed, args)", "`field`")
-        if self.delays.ndim > 1 or self.delays.size == 0:
+            raise TypeError(f"`field` must be a function `{self._call}`, but {no_instance(self.field)}.")
+        check_call(self.field, self._call, "`field`")
+        if callable(self.delays):
+            check_call(self.delays, "delays(t, y, args)", "`delays`")
+        elif self.delays.ndim > 1 or self.delays.size == 0:
             raise ValueError(f"`delays` must be a number or of shape `(delays,)`, but have shape {self.delays.shape}.")
-        if concrete(self.delays) and not np.all((np.asarray(self.delays) > 0) & np.isfinite(np.asarray(self.delays))):
+        elif concrete(self.delays) and not np.all((np.asarray(self.delays) > 0) & np.isfinite(np.asarray(self.delays))):
             raise ValueError(f"`delays` must be positive, but are {self.delays}.")
         if self.jumps is not None and (self.jumps.ndim > 1 or self.jumps.size == 0):
             raise ValueError(f"`jumps` must be a number or of shape `(jumps,)`, but have shape {self.jumps.shape}.")
@@ -128,8 +170,10 @@ class Delayed(AbstractDelayed):
             raise ValueError(f"`kept` must be an integer of at least 4, but is {self.kept!r}.")
 
     def rate(self, t: RealScalarLike, y: Y, delayed: tuple[Y, ...], args: Args) -> PyTree:
-        """Returns $f$ with the past states, one for each delay."""
-        return self.field(t, y, delayed[0] if self.delays.ndim == 0 else delayed, args)
+        """Returns $f$ with the past states, one for each delay, and of a neutral equation also with the past rates."""
+        found = jax.eval_shape(self.delays, t, y, args) if callable(self.delays) else self.delays
+        past: tuple = delayed if self.neutral else (delayed,)
+        return self.field(t, y, *(each[0] if jnp.ndim(found) == 0 else each for each in past), args)
 
     def before(self, t: RealScalarLike, args: Args) -> PyTree:
         """Returns the state at a time before the start."""
@@ -144,8 +188,8 @@ def _as_delays(delays: Any) -> Array:
     """
     if any(callable(x) for x in jax.tree.leaves(delays)):
         raise TypeError(
-            f"`delays` must be constant, a number or an array of shape `(delays,)`, but {no_instance(delays)}. Delays "
-            "that depend on the time or on the state are not supported."
+            f"`delays` must be a number, an array of shape `(delays,)` or one function `delays(t, y, args)` that "
+            f"returns all delays, but {no_instance(delays)}."
         )
     try:
         return jnp.asarray(delays, float)

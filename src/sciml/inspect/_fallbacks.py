@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from .._interfaces._delayed import Delayed
@@ -61,14 +63,20 @@ def fallbacks(
     return found
 
 
+def _past(model: Delayed, t: Any, y: Any, args: Any) -> tuple:
+    """Returns the past of a state that has always been the same."""
+    delays = model.delays(t, y, args) if callable(model.delays) else model.delays
+    states = (y,) * jnp.size(delays)
+    return (states, jax.tree.map(jnp.zeros_like, states)) if model.neutral else states
+
+
 def _parts(fn: Any) -> list[tuple[str, Callable[..., Any]]]:
     if isinstance(fn, AbstractStochastic):
         return [("drift", fn.drift), ("diffusion", fn.diffusion)]
     if isinstance(fn, Reactions):
         return [("propensities", lambda t, x, args: fn.rates(x, args))]
     if isinstance(fn, Delayed):
-        past = 1 if fn.delays.ndim == 0 else len(fn.delays)
-        return [("field", lambda t, y, args: fn.rate(t, y, (y,) * past, args))]
+        return [("field", lambda t, y, args: fn.rate(t, y, _past(fn, t, y, args), args))]
     if not callable(fn):
         raise TypeError(f"`fn` must be a function or a model of sciml, but is {fn!r}.")
     return [("", fn)]

@@ -7,7 +7,8 @@ import jax
 
 from .._interfaces._delayed import AbstractDelayed
 from ..solvers._plan import Plan, Times
-from ..solvers.methods.delays._method_of_steps import DelayedFrom, MethodOfSteps
+from ..solvers.methods.delays._delay_field import DelayedFrom
+from ..solvers.methods.delays._method_of_steps import MethodOfSteps
 
 
 def with_past(model: Any, in_axes: tuple | None, times: Times) -> tuple[Any, tuple | None]:
@@ -33,4 +34,4 @@ def copies_of_state(plan: Plan) -> int:
     stepper = plan.stepper
     while stepper is not None and not isinstance(stepper, MethodOfSteps):
         stepper = getattr(stepper, "base", None)
-    return 1 if stepper is None else 4 * stepper.kept + 1
+    return 1 if stepper is None else 5 * stepper.kept + 1

@@ -295,7 +295,7 @@ def simulate(
         if is_noisy(model):
             request = with_noisy_solver(*one[:2], request, interval, by_diffrax=False)
         elif isinstance(model, AbstractDelayed):
-            request = with_delays(model, request, interval, Checkpointed())
+            request = with_delays(model, one[1], request, interval, Checkpointed())
         else:
             request = with_courant_number(model, request._replace(solver=default_solver(one[0], request, one[1])))
         limits = None if inputs.members is None else partial(shared_limit, inputs)

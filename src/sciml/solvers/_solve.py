@@ -40,7 +40,7 @@ from .integrate._ensemble_kernel import backend_of as backend_of_members
 from .integrate._stencil_kernel import backend_of, decline
 from .methods._solver import name_of
 from .methods.around._one_exchange import with_one_exchange
-from .methods.delays._method_of_steps import DelayedFrom
+from .methods.delays._delay_field import DelayedFrom
 from .methods.jumps._abstract import ReactionsWithKey
 from .noise._brownian import BrownianPath
 from .outputs._between_events import solve_between_events
@@ -305,7 +305,7 @@ def _solve(
         if not request.fixed_steps or isinstance(request.key, BrownianPath):
             kernel = _without_kernel(kernel, "kernels do not support Brownian paths, see `dt` and `key`")
     elif isinstance(model, AbstractDelayed):
-        request = with_delays(model, request, interval, adjoint)
+        request = with_delays(model, y0, request, interval, adjoint)
         kernel = _without_kernel(kernel, "kernels do not support delays")
     else:
         request = with_courant_number(model, request._replace(solver=default_solver(model, request, y0)))

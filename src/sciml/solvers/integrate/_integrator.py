@@ -403,7 +403,9 @@ class Integrator(eqx.Module):
         elapsed, _, tried, errors, _, status = state.checkpoint
         accepted = active & good if step.again is None else active & good & ~step.again
         factor = self.control.factor(error, errors, good, error_order_of(self.stepper))
-        next_h = trial.h * (factor if step.factor is None else step.factor)
+        if step.factor is not None:
+            factor = jnp.where(jnp.isnan(step.factor), factor, step.factor)
+        next_h = trial.h * factor
         if not self.stepper.traits.dense:  # a step cut short at a saved time does not shorten the next one
             next_h = jnp.where(good & trial.last, jnp.maximum(next_h, tried), next_h)
         if trial.stops:  # nor does one that ends at an event

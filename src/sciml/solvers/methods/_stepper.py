@@ -35,8 +35,8 @@ class Step(NamedTuple):
             also repeated.
         left: Whether the lane leaves the step to another loop, which has the program for what may happen in it, as
             events; None if it leaves none. The loops' own methods say so, under `jax.vmap`.
-        factor: The factor of the length for the next step, or for the next try, if the method sets it itself; finite.
-            None if the controller does, by the error.
+        factor: The factor of the length for the next step, or for the next try, if the method sets it itself; None or
+            NaN if the controller does, by the error.
 
     Example:
         ```python
