@@ -126,6 +126,10 @@ class BoundDelayField:
         """When the history jumps."""
         return self._functions["jumps"]()
 
+    def slope_before(self, t: Array) -> Y:
+        """Returns the rate of the history."""
+        return jax.jvp(self._functions["history"], (t,), (jnp.ones_like(t),))[1]
+
     def before_all(self, t: RealScalarLike, y: Y) -> Y:
         """Returns the rate of a state at the start, if all past states are before it."""
         delayed = tuple(self._functions["history"](t - delay) for delay in self.delays)
@@ -176,13 +180,13 @@ class BoundDelayField:
         """Returns the vector field for a step that starts at a time, from a state with its past."""
         t = jnp.asarray(t)
         if self.tracked:
-            return self.within(y.past, t, t, self.pieces(y, t))
+            return self.within(y.past, t, t, self.pieces(y, t)[0])
         return self.within(y.past, t, t + jnp.min(self.delays))
 
     def last_rate(self, y: WithPast, t: Array) -> Y:
         """Returns the rate at the end of the last step, as that step has it."""
         begin, start = y.past.begins[-1], jax.tree.map(lambda rows: rows[-1], y.past.starts)
-        pieces = self.pieces(y._replace(y=start), begin) if self.tracked else None
+        pieces = self.pieces(y._replace(y=start), begin)[0] if self.tracked else None
         return self.within(y.past, begin, t, pieces)(t, y.y)
 
     def breaking_points(self, y: WithPast) -> tuple[Array, Array]:
@@ -191,8 +195,11 @@ class BoundDelayField:
         levels = [jnp.zeros(jumps.shape, t0.dtype), y.levels, jnp.zeros((1,), t0.dtype)]
         return jnp.concatenate([jumps, y.jumps, t0[None]]), jnp.concatenate(levels)
 
-    def pieces(self, y: WithPast, t: Array) -> Pieces:
-        """Returns between which breaking points the past states of a step are that starts at a time."""
+    def pieces(self, y: WithPast, t: Array) -> tuple[Pieces, Y]:
+        """Returns between which breaking points the past states of a step are that starts at a time, and a first rate.
+
+        A past state at a breaking point is after it, unless it moves backwards.
+        """
         y, t = jax.lax.stop_gradient((y, t))
         then = t - self.lags(t, y.y)
         gap, slack = self._gaps(y, t, then)
@@ -207,7 +214,7 @@ class BoundDelayField:
 
         upwards = between(jnp.ones(then.shape, bool))
         rate = self.within(y.past, t, t, upwards)(t, y.y)
-        return between(self.speed(t, y.y, rate) >= 0)
+        return between(self.speed(t, y.y, rate) >= 0), rate
 
     def _gaps(self, y: WithPast, t: Array, then: Array) -> tuple[Float[Array, "delays points"], Array]:
         gap = then[:, None] - self.breaking_points(y)[0][None]

@@ -169,10 +169,11 @@ class MethodOfSteps(AbstractWrappedStepper):
     def prepare(self, field: Any, t: RealScalarLike, y: Y) -> tuple[WithPast, None]:
         """Returns the state with its past."""
         t = jnp.asarray(t)
-        if self._samples:
-            between = (y,) * len(QUARTERS)
+        if not self.tracked:
+            rate = jax.tree.map(jnp.zeros_like, y) if self._samples else field.before_all(t, y)
         else:
-            between = (jax.tree.map(jnp.zeros_like, y) if self.tracked else field.before_all(t, y),) * 2
+            rate = field.slope_before(t) if self.neutral else jax.tree.map(jnp.zeros_like, y)
+        between = (rate,) * (len(QUARTERS) if self._samples else 2)
         jumps = jnp.broadcast_to(t, (self.jumps_kept,))
         levels = jnp.zeros((self.jumps_kept if self.tracked else 0,), t.dtype)
         return WithPast(y, Past.of(t, y, between, self.kept), jumps, levels), None
@@ -234,7 +235,7 @@ class MethodOfSteps(AbstractWrappedStepper):
             past = y.past.then(start, end, y.y, step.y1, between)
             last = inside(end, step.y1) if last is None else last
             return self._with_past(field, t, h, y, step, past, last, between)
-        pieces = field.pieces(y, start)
+        pieces, rate = field.pieces(y, start)
 
         def through(row: tuple[Y, tuple]) -> Callable:
             return field.within(y.past.then(start, end, y.y, *row), start, end, pieces)
@@ -249,8 +250,11 @@ class MethodOfSteps(AbstractWrappedStepper):
             lags = field.lags(start + half, middle) - half, field.lags(end, step.y1) - half * 2
             return jnp.any(jnp.minimum(*lags) < -slack_of(end, field.t0))
 
-        between = (y.y,) * len(QUARTERS) if self._samples else (jax.tree.map(jnp.zeros_like, y.y),) * 2
-        step, row, converged = solved_within(attempt, (y.y, between), reads_itself)
+        def along(place: float) -> Y:
+            return jax.tree.map(lambda x, f: x + jnp.asarray(place * h).astype(x.dtype) * f, y.y, rate)
+
+        guess = along(1.0), tuple(map(along, QUARTERS)) if self._samples else (rate, rate)
+        step, row, converged = solved_within(attempt, guess, reads_itself)
         path = lambda place: self.base.interpolate(place, h, y.y, step.y1, step.dense)  # noqa: E731
         place = first_crossing(field, start, jnp.asarray(h), y.y, path, pieces)
         whole = place >= 1

@@ -22,7 +22,7 @@ class Past(NamedTuple):
         states: The states there.
         starts: The states at its start.
         between: By what the polynomial of a step goes on between its ends: the rates at both ends, for a cubic one, or
-            the states at its three `QUARTERS`.
+            the states at its three `QUARTERS`; where there was no step, the rate.
     """
 
     begins: Float[Array, " kept"]
@@ -76,7 +76,8 @@ class Past(NamedTuple):
 
         def quartic(states: Array, starts: Array, *inner: Array) -> Array:
             y0, *others = (taken(x, row + 1) for x in (starts, *inner, states))
-            return _through_quarters(theta.astype(states.dtype), y0, others)
+            along = passed.astype(states.dtype) * others[0]
+            return jnp.where(some, _through_quarters(theta.astype(states.dtype), y0, others), y0 + along)
 
         of_leaf = cubic if len(self.between) == 2 else quartic
         return jax.tree.map(of_leaf, self.states, self.starts, *self.between)
