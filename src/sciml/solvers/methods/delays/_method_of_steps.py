@@ -215,7 +215,7 @@ class MethodOfSteps(AbstractWrappedStepper):
         if self.tracked:
             return self.base.coordinates.starting_step(field.after(start.y, start.t), start._replace(y=start.y.y))
         found = self.base.coordinates.starting_step(field.before_all, start._replace(y=start.y.y))
-        return jnp.minimum(found, jnp.min(field.delays))
+        return _least_positive(field.delays, found)
 
     def step(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Any, memory: PyTree) -> Step:
         """Advances a state with its past from `t` to `t + h`."""
@@ -321,6 +321,7 @@ class MethodOfSteps(AbstractWrappedStepper):
             new = new._replace(y=self._with_moved_start(field, new, end, last))
             lost = (t - jnp.max(delays) < oldest - slack) & (oldest > field.t0)
             ends = jnp.where(lost | (h > jnp.min(delays) + slack), int(Status.history_too_short), 0)
+            ends = jnp.where(jnp.any(delays < 0), int(Status.negative_delay), ends)
         if step.error is not None and self._knows_more_than_a_cubic:
             missed = self._missed_by_past(h, y.y, step, *between)
             error = jax.tree.map(lambda a, b: jnp.where(jnp.abs(b) > jnp.abs(a), b, a), step.error, missed)
@@ -404,8 +405,9 @@ class MethodOfSteps(AbstractWrappedStepper):
         delays, t0 = field.delays, field.t0
         later = jnp.sum(jnp.asarray(_sums(delays.shape[0]), t.dtype) * delays[None], axis=1)
         left = _all_jumps(field, jumps)[:, None] + later[None] - t
-        ahead = jnp.where(left > slack_of(t, t0), left, jnp.full_like(left, jnp.finfo(t.dtype).max))
-        return jax.lax.stop_gradient(jnp.minimum(jnp.min(delays), jnp.min(ahead)))
+        farthest = jnp.full_like(t, jnp.finfo(t.dtype).max)
+        ahead = jnp.where(left > slack_of(t, t0), left, farthest)
+        return jax.lax.stop_gradient(jnp.minimum(_least_positive(delays, farthest), jnp.min(ahead)))
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Any, y1: Any, dense: Any) -> WithPast:
         """Returns the state at `t + theta * h`, with the past at the end."""
@@ -428,6 +430,11 @@ def _check_delays(found: Any) -> None:
         )
     if jnp.issubdtype(found.dtype, jnp.complexfloating):
         raise ValueError(f"`delays(t, y, args)` must return real numbers, but returns {found.dtype}.")
+
+
+def _least_positive(delays: Array, longest: Array) -> Array:
+    """Returns the shortest delay; a step that is taken nevertheless reports a delay that is not positive."""
+    return jnp.minimum(longest, jnp.min(jnp.where(delays > 0, delays, longest)))
 
 
 def _mean(values: Array, which: Array) -> Array:

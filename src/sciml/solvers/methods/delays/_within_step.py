@@ -1,4 +1,4 @@
-"""Steps that read their own dense output, because they are longer than a delay, and the breaking points within a step."""
+"""Steps that are longer than a delay and read their own dense output, and breaking points within a step."""
 
 from collections.abc import Callable
 from typing import Any
@@ -45,8 +45,8 @@ def solved_within(
         guess: The first polynomial.
         reads_itself: Whether a step reads its own polynomial.
     """
-    like = jax.eval_shape(attempt, guess)
-    numbers, rest = eqx.partition(like, lambda x: jnp.issubdtype(x.dtype, jnp.inexact))
+    like = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(attempt, guess))
+    numbers, rest = eqx.partition(like, eqx.is_inexact_array)
 
     def as_vector(found: tuple[Step, Row]) -> Array:
         return flattened(eqx.filter(found, eqx.is_inexact_array))
@@ -58,8 +58,7 @@ def solved_within(
         others = jax.tree.leaves(eqx.filter((step, new), eqx.is_inexact_array, inverse=True))
         return as_vector((step, new)), others, change / jnp.max(jnp.abs(flattened(new))), reads_itself(step)
 
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), numbers)
-    z = as_vector((zeros[0], guess))
+    z = as_vector((numbers[0], guess))
     eps = float(jnp.finfo(z.dtype).eps)
     program, shape = jax.make_jaxpr(repeated, return_shape=True)(z)
     consts, z = jax.lax.stop_gradient((list(program.consts), z))
