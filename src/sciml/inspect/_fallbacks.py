@@ -65,7 +65,7 @@ def fallbacks(
 
 def _past(model: Delayed, t: Any, y: Any, args: Any) -> tuple:
     """Returns the past of a state that has always been the same."""
-    delays = model.delays(t, y, args) if callable(model.delays) else model.delays
+    delays: Any = model.delays(t, y, args) if callable(model.delays) else model.delays
     states = (y,) * jnp.size(delays)
     return (states, jax.tree.map(jnp.zeros_like, states)) if model.neutral else states
 
