@@ -25,7 +25,7 @@ _ROUNDINGS = 16.0
 _CONVERGED = 1e3
 """Roundings by which it may change if the repetitions have come to their end."""
 
-_ITERATIONS = 60
+_ROOT_ITERATIONS = 60
 """Iterations for the place of a breaking point."""
 
 Row = tuple[Y, tuple]
@@ -110,7 +110,7 @@ def first_crossing(field: Any, t: Array, h: Array, y: Y, path: Callable[[Array],
 
     def going(carry: tuple) -> Bool[Array, ""]:
         count, (low, _), (high, _), _, value = carry
-        return (jnp.abs(value) > slack / 8) & (count < _ITERATIONS) & (high - low > jnp.finfo(h.dtype).eps)
+        return (jnp.abs(value) > slack / 8) & (count < _ROOT_ITERATIONS) & (high - low > jnp.finfo(h.dtype).eps)
 
     def iterate(carry: tuple) -> tuple:
         count, (low, before), (high, after), _, _ = carry
