@@ -69,6 +69,13 @@ def test_programs_grow_with_the_number_of_leaves_and_no_faster(many):
     assert np.all(whole < 200 * 72)  # 500 of each leaf where each is an array of its own
 
 
+def test_a_gradient_adds_no_padded_array_for_each_leaf():
+    y0 = {f"{i:03d}": jnp.ones(()) for i in range(COUNT)}
+    end = lambda y0: sciml.solve(lambda t, y, args: jax.tree.map(jnp.negative, y), y0, t0=0.0, t1=1.0, dt=0.5).ys  # noqa: E731
+    total = lambda y0: sum(jnp.sum(x) for x in jax.tree.leaves(end(y0)))  # noqa: E731
+    assert jax.jit(jax.grad(total)).lower(y0).as_text().count("stablehlo.pad") < COUNT // 4
+
+
 @pytest.mark.x64
 @pytest.mark.parametrize("options", [{}, {"dt": 0.05}, {"rtol": None, "atol": None}], ids=["control", "steps", "trees"])
 def test_solutions_are_the_exact_ones(options):

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, PyTree
 
 from .._checks import least_rtol
 from .._choices import choices
+from .._jax._barrier import held_back
 from .._jax._marks import chosen
 from .._jax._members_apart import members_apart
 from .._jax._shards import on_mesh_of, on_mesh_of_arguments, sign_of
@@ -84,17 +85,18 @@ class Packing:
 
     def unpack(self, packed: tuple[list[Array], list[Array]]) -> Y:
         """Returns the state; other axes of the arrays may come first."""
-        rows, rest = dict(zip(self.dtypes, packed[0])), iter(packed[1])
-        at, leaves = dict.fromkeys(self.dtypes, 0), []
+        rest, parts = iter(packed[1]), {}
+        for dtype, row in zip(self.dtypes, packed[0]):
+            sizes = [math.prod(kind[0]) for kind in self.kinds if kind is not None and kind[1] == dtype]
+            # a split has one transpose, a slice for each leaf has a padded array for each
+            parts[dtype] = iter(jax.lax.split(row, sizes, axis=row.ndim - 1))
+        leaves = []
         for kind in self.kinds:
             if kind is None:
                 leaves.append(next(rest))
                 continue
-            shape, dtype = kind
-            row, size = rows[dtype], math.prod(shape)
-            part = jax.lax.slice_in_dim(row, at[dtype], at[dtype] + size, axis=row.ndim - 1)
-            leaves.append(part.reshape(row.shape[:-1] + shape))
-            at[dtype] += size
+            part = next(parts[kind[1]])
+            leaves.append(part.reshape(part.shape[:-1] + kind[0]))
         return jax.tree.unflatten(self.treedef, leaves)
 
     def tolerances(self, tolerances: Tolerances | None, y0: Y) -> Tolerances | None:
@@ -368,7 +370,9 @@ def integrate(
         packed, parameters = _packed(model, y0, args, packing)
         with chosen("batching.packed_from"):
             sol = integrate(packed, few, parameters, times, tolerances, settings)
-        return dataclasses.replace(sol, ys=packing.unpack(sol.ys))
+        rows, rest = sol.ys
+        # else XLA computes the last operations on the rows again for each leaf
+        return dataclasses.replace(sol, ys=packing.unpack((list(held_back(*rows)), rest)))
     problem = open_problem(model, y0, args, times, tolerances, plan, plan.equal)
     traced = plan.traced or times.longest is not None  # else every argument has been checked
     refused = out_of_range(y0, times, tolerances, plan) if traced else None
