@@ -55,7 +55,7 @@ METHODS = {
     "SRIW1": Known(SRIW1(), order(SIMPLE, 1.5), order(SIMPLE, 1.5, additive=2)),
     "TamedEuler": Known(TamedEuler(), order(COMMUTING, 0.5, additive=1.0), order(ANY, 1)),
     "PlatenWeak2": Known(PlatenWeak2(), order(COMMUTING, 1.0), order(ANY, 2)),
-    "DriftImplicitMilstein": Known(DriftImplicitMilstein(), order(SIMPLE, 1.0), order(SIMPLE, 1)),
+    "DriftImplicitMilstein": Known(DriftImplicitMilstein(), order(COMMUTING, 1.0), order(ANY, 1)),
 }
 """Strong orders are those with commuting noise, as that of the problems here; each method is entered here once."""
 

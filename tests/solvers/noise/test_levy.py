@@ -1,5 +1,7 @@
 """Levy areas: their law, their sums over intervals, and steps of strong order 1 with noise of any kind."""
 
+import functools
+
 import diffrax
 import jax
 import jax.numpy as jnp
@@ -7,7 +9,7 @@ import numpy as np
 import pytest
 
 import sciml
-from sciml.solvers import PlatenWeak2
+from sciml.solvers import DriftImplicitMilstein, PlatenWeak2
 from sciml.solvers.noise._brownian import CountedSteps, PairedSteps
 from sciml.solvers.noise._random_bits import words_of
 
@@ -127,22 +129,50 @@ def test_an_integral_by_steps_of_any_length():
     assert sol.stats.rejected > 0 and sol.stats.accepted < 100
 
 
+def at_one(key, dt, solver):
+    path = sciml.BrownianPath(key, 0.0, 1.0, depth=9)
+    return solve(heston(), [1.0, 0.09], path, dt=dt, args=RATES, solver=solver).ys[-1]
+
+
+@functools.cache
+def ends(solver, *steps):
+    run = jax.jit(lambda dt, keys: jax.vmap(lambda key: at_one(key, dt, solver))(keys))
+    return [np.asarray(run(1 / n, KEYS[:512])) for n in steps]
+
+
+def errors(solver, *steps):
+    (fine,) = ends(PlatenWeak2(), 512)
+    return [np.sqrt(np.mean((x - fine) ** 2, axis=0)) for x in ends(solver, *steps)]
+
+
 @pytest.mark.x64
-def test_strong_order_of_heston():
-    keys = KEYS[:512]
-
-    def end(dt, key, solver=PlatenWeak2()):
-        path = sciml.BrownianPath(key, 0.0, 1.0, depth=9)
-        return solve(heston(), [1.0, 0.09], path, dt=dt, args=RATES, solver=solver).ys[-1]
-
-    run = jax.jit(jax.vmap(end, (None, 0)))
-    fine = run(2.0**-9, keys)
-    errors = [np.sqrt(np.mean((run(1 / n, keys) - fine) ** 2, axis=0)) for n in (8, 64)]
-    orders = np.log2(errors[0] / errors[1]) / 3
+@pytest.mark.parametrize("solver", [PlatenWeak2(), DriftImplicitMilstein()], ids=lambda x: type(x).__name__)
+def test_strong_order_of_heston(solver):
+    coarse, fine = errors(solver, 8, 64)
+    orders = np.log2(coarse / fine) / 3
     assert np.all(np.abs(orders - 1) < 0.1), orders
     # without the areas the order is one half
-    other = jax.jit(jax.vmap(lambda key: end(1 / 64, key, diffrax.ItoMilstein())))(keys)
-    assert np.sqrt(np.mean((other - fine)[:, 0] ** 2)) > 4 * errors[1][0]
+    assert errors(diffrax.ItoMilstein(), 64)[0][0] > 4 * fine[0]
+
+
+@pytest.mark.x64
+def test_stiff_steps_by_the_error():
+    """What follows at once, and what turns under noise that does not commute: far longer steps than explicit ones."""
+
+    def diffusion(t, y, args):
+        zero = jnp.zeros_like(y[0])
+        columns = [jnp.stack([0.1 + zero, -0.4 * y[2], 0.4 * y[1]]), jnp.stack([zero, 0.3 * y[1], zero])]
+        return jnp.stack(columns, axis=-1)
+
+    drift = lambda t, y, args: jnp.stack([1e3 * (jnp.cos(t) - y[0]), y[0] - y[1], -y[2]])  # noqa: E731
+    model = sciml.Stochastic(drift, diffusion, noise="general")
+    path = sciml.BrownianPath(jax.random.key(4), 0.0, 1.0, depth=13)
+    fine = solve(model, jnp.ones(3), path, dt=2.0**-12).ys[-1]
+    run = jax.jit(lambda tol: solve(model, jnp.ones(3), path, rtol=tol, atol=tol, solver=DriftImplicitMilstein()))
+    loose, tight = run(1e-2), run(1e-3)
+    off = [np.max(np.abs(sol.ys[-1] - fine)) for sol in (loose, tight)]
+    assert off[1] < off[0] and off[1] < 2e-2, off
+    assert loose.stats.accepted < 60 and tight.stats.accepted < 400
 
 
 @pytest.mark.x64

@@ -223,9 +223,6 @@ def test_refusals():
         solve(plain, SemiImplicitEuler())
     with pytest.raises(ValueError, match="does not estimate errors"):
         solve(plain, DriftImplicitEuler(), rtol=1e-2)
-    mixed = sciml.Stochastic(lambda t, y, args: -y, lambda t, y, args: jnp.stack([y, y[::-1]], -1), noise="general")
-    with pytest.raises(ValueError, match=r"`solver=DriftImplicitMilstein\(\)` supports additive and scalar noise"):
-        solve(mixed, DriftImplicitMilstein())
     with pytest.raises(ValueError, match=r"from 0\.5 to 1"):
         SemiImplicitEuler(0.3)
     with pytest.raises(TypeError):

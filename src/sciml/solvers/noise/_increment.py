@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..._types import Y
+from ..._types import RealScalarLike, Y
 
 
 class Increment(NamedTuple):
@@ -66,6 +66,19 @@ class NoiseShape(NamedTuple):
     def flat(self, increment: PyTree) -> Float[Array, " count"]:
         """Returns the numbers of all Brownian motions, of which `shaped` makes an increment."""
         return jnp.concatenate([x.reshape(-1).astype(self.dtype) for x in jax.tree.leaves(increment)])
+
+    def column(self, diffusion: PyTree, number: int) -> Y:
+        """Returns the part of a diffusion that one of the Brownian motions drives, a state."""
+        unit = np.zeros(self.count, self.dtype)
+        unit[number] = 1
+        return self.product(diffusion, self.shaped(jnp.asarray(unit)))
+
+    def integrals(self, increment: "Increment", h: RealScalarLike) -> list[PyTree]:
+        r"""Returns $\int W_r \, dW_j$ over a step, for each $r$ as the diffusion meets them."""
+        w = self.flat(increment.w)
+        found = 0.5 * w[:, None] * w[None, :] + increment.levy
+        found = found - 0.5 * jnp.asarray(h, w.dtype) * jnp.eye(self.count, dtype=w.dtype)
+        return [self.shaped(row) for row in found]
 
     def product(self, diffusion: PyTree, increment: PyTree) -> Y:
         """Returns the diffusion times an increment, a state."""

@@ -164,17 +164,12 @@ class PlatenWeak2(AbstractStochasticStepper):
             both = jax.tree.map(lambda w: 0.5 * (w**2 - jnp.asarray(h, w.dtype)), w)
             second = field.times(slope, both)
             return plus(y, drift, field.times(_mean(mean, g), w), second), plus(change, second)
-        flat = field.noise.flat(w)
-        integrals = 0.5 * flat[:, None] * flat[None, :] + levy
-        integrals = integrals - 0.5 * jnp.asarray(h, flat.dtype) * jnp.eye(flat.shape[0], dtype=flat.dtype)
         centre = field.diffusion(t + h, there)
         means, second = [scaled(0.5, plus(g, centre))], []
-        for r in range(flat.shape[0]):
-            unit = np.zeros(flat.shape[0], flat.dtype)
-            unit[r] = 1
-            mean, slope = along(field.times(g, field.noise.shaped(jnp.asarray(unit))))
+        for r, integrals in enumerate(field.noise.integrals(increment, h)):
+            mean, slope = along(field.noise.column(g, r))
             means.append(scaled(0.5, plus(mean, scaled(-1.0, centre))))
-            second.append(field.times(slope, field.noise.shaped(integrals[r])))
+            second.append(field.times(slope, integrals))
         return plus(y, drift, field.times(plus(*means), w), *second), plus(change, *second)
 
 

@@ -415,16 +415,17 @@ class DriftImplicitMilstein(_AbstractDriftImplicit):
 
     $$y_1 = y + h f(t + h, y_1) + g \, \Delta W + \tfrac12 g' g \, (\Delta W^2 - h)$$
 
-    For noise that is additive, scalar, or diagonal with elements that each depend only on their own element of the
-    state. The interpretation is Ito. With `dt` steps are fixed; with `rtol` and `atol` they follow an estimate of the
-    terms that a step neglects: the terms of order $h^{3/2}$ of the noise, from its space-time Levy area $H$, and the
-    terms of order $h^2$ of the drift,
+    The interpretation is Ito. For noise that does not commute, the last term is
+    $\sum_{rj} (\partial_y g_j) g_r \int W_r \, dW_j$ with the Levy areas of the path. With `dt` steps are fixed; with
+    `rtol` and `atol` they follow an estimate of the terms that a step neglects: the terms of order $h^{3/2}$ of the
+    noise, from its space-time Levy area $H$, and the terms of order $h^2$ of the drift,
 
     $$(1 - h f')^{-1} \big[\tfrac{h}{2} (f_1 - f) + (h f' g - \Delta g) (\tfrac12 \Delta W - H)
     - \tfrac16 \Delta(g' g) (\Delta W^2 - 3 h)\big],$$
 
     where the factor in front bounds it for stiff components: steps may be far longer than explicit ones, but the noise
-    of a step, $g \sqrt{h / 12}$, must be within the tolerance, even if the drift takes it back at once. $y_1$ is solved
+    of a step, $g \sqrt{h / 12}$, must be within the tolerance, even if the drift takes it back at once. For noise that
+    does not commute, $H$ is left out, and a third of the change of the last term estimates its error. $y_1$ is solved
     for by Newton's iteration with the structure of the drift's Jacobian, as in `Radau5`.
 
     Source:
@@ -447,6 +448,7 @@ class DriftImplicitMilstein(_AbstractDriftImplicit):
     """
 
     with_area: ClassVar[bool] = True
+    with_levy: ClassVar[bool] = True
     traits = _AbstractDriftImplicit.traits._replace(error_order=1.5)
 
     @property
@@ -454,42 +456,40 @@ class DriftImplicitMilstein(_AbstractDriftImplicit):
         """Whether its steps estimate their error."""
         return True
 
-    def check(self, field: NoisyField) -> None:
-        """Checks that the noise is additive, or acts on each element separately."""
-        if not field.noise.additive and (field.noise.kind == "general" or not field.is_elementwise()):
-            raise ValueError(
-                "`solver=DriftImplicitMilstein()` supports additive and scalar noise, and diagonal noise whose "
-                "elements each depend only on their own element of the state. Use `DriftImplicitEuler()` with `dt` "
-                "instead."
-            )
-
     def step(self, field: BoundNoisyField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`: a step of the implicit method from the state reached by the noise."""
-        w, area, _ = field.increment(t, h)
+        increment = field.increment(t, h)
+        w, area, levy = increment
         g = field.diffusion(t, y)
         noise = field.times(g, w)
-        between = jax.tree.map(lambda w, area: w / 2 - area, w, area)
-        moved, second = plus(y, noise), None
+        between = jax.tree.map(lambda w: w / 2, w) if area is None else jax.tree.map(lambda w, a: w / 2 - a, w, area)
+        moved, own = plus(y, noise), []
+        integrals = [jax.tree.map(lambda w: (w**2 - jnp.asarray(h, w.dtype)) / 2, w)]
+        if levy is not None:
+            integrals = field.noise.integrals(increment, h)
         if not field.noise.additive:
-            second = self._own(field, t, y, g)
-            square = jax.tree.map(lambda w: (w**2 - jnp.asarray(h, w.dtype)) / 2, w)
-            moved = plus(moved, field.times(second, square))
+            own = self._own(field, t, y, g, levy is not None)
+            moved = plus(moved, *map(field.times, own, integrals))
 
         def noise_error(increment: Y) -> Y:
             change = plus(field.diffusion(t + h, plus(y, increment)), scaled(-1.0, g))
             error = scaled(-1.0, field.times(change, between))
-            if second is None:
+            if not own:
                 return error
             there = plus(y, noise)
-            changes = plus(self._own(field, t, there, field.diffusion(t, there)), scaled(-1.0, second))
-            cubic = jax.tree.map(lambda w: (3 * jnp.asarray(h, w.dtype) - w**2) / 6, w)
-            return plus(error, field.times(changes, cubic))
+            moved = self._own(field, t, there, field.diffusion(t, there), levy is not None)
+            thirds = [scaled(-1 / 3, x) for x in integrals]
+            if levy is None:
+                thirds = [jax.tree.map(lambda w: (3 * jnp.asarray(h, w.dtype) - w**2) / 6, w)]
+            changes = [plus(a, scaled(-1.0, b)) for a, b in zip(moved, own)]
+            return plus(error, *map(field.times, changes, thirds))
 
         drift = BoundStructuredField(field, field.structures)
         method = _BackwardEuler(noise_error, field.times(g, between))
         step = method.step(drift, jnp.asarray(t), jnp.asarray(h), moved, None)
         return Step(step.y1, step.error, memory=memory, solvable=step.solvable)
 
-    def _own(self, field: BoundNoisyField, t: RealScalarLike, y: Y, g: PyTree) -> PyTree:
-        """Returns the derivative of the diffusion along itself."""
-        return jax.jvp(lambda y: field.diffusion(t, y), (y,), (g,))[1]
+    def _own(self, field: BoundNoisyField, t: RealScalarLike, y: Y, g: PyTree, each: bool) -> list[PyTree]:
+        """Returns the derivative of the diffusion along itself, or along the part of each Brownian motion."""
+        along = [field.noise.column(g, r) for r in range(field.noise.count)] if each else [g]
+        return [jax.jvp(lambda y: field.diffusion(t, y), (y,), (x,))[1] for x in along]
