@@ -184,6 +184,19 @@ def test_a_steady_state_is_a_thousand_doses(duration, lag):
 
 
 @pytest.mark.x64
+@pytest.mark.parametrize("duration, lag", [(0.0, 2.0), (30.0, 7.0)])
+def test_a_steady_state_is_added_to_earlier_doses(duration, lag):
+    """With SS=2 amounts are the sum of those of the doses before, which go on, and of the steady state."""
+    at = jnp.array([0.0, 4.0, 5.0, 11.9, 30.0, 70.0])
+    before = {"times": 1.0, "amounts": 70.0, "duration": 20.0, "cmt": 1, "lag": 0.0, "ii": 24.0, "addl": 2}
+    steady = {"times": 4.0, "amounts": 100.0, "duration": duration, "cmt": 2, "lag": lag, "ii": 12.0, "addl": 1}
+    both = {name: np.array([before[name], steady[name]]) for name in before}
+    found = pk.solve_doses(THREE, pk.Doses(**both, ss=np.array([0, 2])), at)
+    alone = pk.solve_doses(THREE, pk.Doses(**before), at), pk.solve_doses(THREE, pk.Doses(**steady, ss=True), at)
+    np.testing.assert_allclose(found, alone[0] + alone[1], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.x64
 def test_a_model_that_is_solved_agrees_with_the_closed_form():
     """With a steady state of long infusions, a lag, a reset, and a record before its dose."""
     doses = pk.Doses(
@@ -371,8 +384,12 @@ def test_parameters_may_be_zero_or_traced():
 
 
 def test_bad_doses_are_named():
-    with pytest.raises(ValueError, match="`ss` of `Doses` must be 0 or 1, but is 2. SS=2"):
-        pk.Doses(0.0, 1.0, ss=2, ii=12.0)
+    with pytest.raises(ValueError, match="`ss` of `Doses` must be 0, 1 or 2, but is 3"):
+        pk.Doses(0.0, 1.0, ss=3, ii=12.0)
+    with pytest.raises(ValueError, match="to amounts that `reset` removes. Use `ss=1`"):
+        pk.Doses(0.0, 1.0, ss=2, ii=12.0, reset=True)
+    with pytest.raises(ValueError, match=r"`Doses\(ss=2\)`, SS=2 of a table, .* requires `Compartments`"):
+        pk.solve_doses(SATURABLE, pk.Doses(0.0, 1.0, ss=2, ii=12.0), jnp.array([1.0]))
     with pytest.raises(ValueError, match="`rate` of `Doses` must not be negative, but is -2. For RATE=-1"):
         pk.Doses(0.0, 1.0, rate=-2)
     with pytest.raises(

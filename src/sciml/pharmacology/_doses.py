@@ -11,8 +11,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._checks import concrete
 
-NOTHING, STEADY_STATE, RESET = 0, 1, 2
-"""The kinds of a row that replaces the amounts before its dose."""
+NOTHING, STEADY_STATE, RESET, ADDED_STEADY_STATE = 0, 1, 2, 3
+"""The kinds of a row that replaces the amounts before its dose, or adds to them."""
 
 _PERIODS_UNKNOWN = 2
 """Infusions of a steady state that may overlap where durations or intervals are traced."""
@@ -48,14 +48,16 @@ class Doses(eqx.Module):
         addl: The number of additional doses after each dose, at intervals of `ii`; known integers.
         ii: The dosing interval.
         ss: Whether the amounts at the time of the dose are in the steady state of doses like it at intervals of `ii`,
-            the last one `ii` earlier. Earlier doses have no effect afterwards.
+            the last one `ii` earlier. Earlier doses have no effect afterwards; with 2 the steady state is added to
+            their amounts, which requires a linear model.
         lag: The time from the row until the dose arrives.
         reset: Whether the amounts, and infusions, return to their initial values before the dose.
 
     Raises:
         ValueError: If both `rate` and `duration` are given, shapes do not match, `ii` is missing or not positive where
-            `addl` or `ss` needs it, `ss` or `reset` is not 0 or 1, a known amount, rate or duration is negative, a
-            known amount is not finite, or a known infusion of a steady state has a rate but no amount.
+            `addl` or `ss` needs it, `ss` is not 0, 1 or 2, `reset` is not 0 or 1, a row has `ss=2` and `reset`, a known
+            amount, rate or duration is negative, a known amount is not finite, or a known infusion of a steady state
+            has a rate but no amount.
         TypeError: If `addl`, `ss` or `reset` is traced or not an integer, or `cmt` is a name.
 
     Example:
@@ -113,10 +115,7 @@ class Doses(eqx.Module):
             return _of(array).broadcast_to(array.reshape(-1), (n,))
 
         addl, ss, reset = (_known(*x, n) for x in (("addl", addl), ("ss", ss), ("reset", reset)))
-        for name, flags in (("ss", ss), ("reset", reset)):
-            if np.any(wrong := (flags != 0) & (flags != 1)):
-                more = " SS=2, a steady state added to earlier doses, is not supported." if name == "ss" else ""
-                raise ValueError(f"`{name}` of `Doses` must be 0 or 1, but is {flags[wrong][0]}.{more}")
+        _check_flags(ss, reset)
         if np.any(addl < 0):
             raise ValueError(f"`addl` of `Doses` must not be negative, but is {addl}.")
         needs = (addl > 0) | (ss > 0)
@@ -139,7 +138,8 @@ class Doses(eqx.Module):
         self.durations = None if durations is None else jnp.asarray(durations[rows])
         self.by_rate = None if by_rate is None else jnp.asarray(by_rate[rows])
         self.lags = None if lag is None else jnp.asarray(column("lag", lag)[rows])
-        kinds = np.where(ss > 0, STEADY_STATE, np.where(reset > 0, RESET, NOTHING))
+        kinds = np.where(reset > 0, RESET, NOTHING)
+        kinds = np.where(ss > 0, np.where(ss == 2, ADDED_STEADY_STATE, STEADY_STATE), kinds)
         found = np.flatnonzero((kinds[rows] != NOTHING) & (number == 0))
         self.resets = None
         if found.size:
@@ -282,6 +282,15 @@ def check_where_known(rule: Rule, values: Any, left_over: Any) -> None:
         known = np.asarray(values)
         if np.any(wrong := ~(rule.holds(known) | np.asarray(left_over))):
             raise ValueError(f"{rule.words}, but one is {known[wrong][0]:g}.")
+
+
+def _check_flags(ss: np.ndarray, reset: np.ndarray) -> None:
+    for name, flags, most in (("ss", ss, 2), ("reset", reset, 1)):
+        if np.any(wrong := (flags < 0) | (flags > most)):
+            values = "0, 1 or 2" if name == "ss" else "0 or 1"
+            raise ValueError(f"`{name}` of `Doses` must be {values}, but is {flags[wrong][0]}.")
+    if np.any((ss == 2) & (reset > 0)):
+        raise ValueError("`Doses(ss=2)` adds a steady state to amounts that `reset` removes. Use `ss=1`.")
 
 
 def _durations(column: Callable, amounts: Any, rate: Any, duration: Any, steady: np.ndarray) -> tuple[Any, Any]:
@@ -439,10 +448,11 @@ def rows_of(doses: Doses, initial: Float[Array, " n"], steady: Callable[[Steady]
     if doses.resets is not None:
         index, kinds = doses.resets
         at, of_bolus, of_rate = records[index], bolus[index], rates[index]
-        replaces, own = (kinds != NOTHING) & jnp.isfinite(at), d + jnp.arange(index.shape[0])
+        adds, own = (kinds == ADDED_STEADY_STATE) & jnp.isfinite(at), d + jnp.arange(index.shape[0])
+        replaces = (kinds != NOTHING) & jnp.isfinite(at) & ~adds
         replaced, flowing = jnp.broadcast_to(initial, (index.shape[0], n)), jnp.zeros_like(of_rate)
         if doses.periods is not None:
-            is_steady = replaces & (kinds == STEADY_STATE)
+            is_steady = (replaces & (kinds == STEADY_STATE)) | adds
             period, late = jnp.where(is_steady, doses.periods.astype(dtype)[index], 1), lags[index]
             # until `late` the last dose is one period earlier; a lag of a period or more has no such meaning
             phase = jnp.where((late >= 0) & (late < period), period - late, jnp.nan)
@@ -458,7 +468,8 @@ def rows_of(doses: Doses, initial: Float[Array, " n"], steady: Callable[[Steady]
             if doses.durations is not None:
                 too_long = last - phase - doses.overlaps * period > 0
                 flowing = jnp.where(too_long[:, None], jnp.nan, flowing)
-        blocks.append(block(at, RESETS, resets=replaces, amounts=replaced, rates=flowing))
+        more = {"bolus": jnp.where(adds[:, None], replaced, 0), "change": jnp.where(adds[:, None], flowing, 0)}
+        blocks.append(block(at, RESETS, resets=replaces, amounts=replaced, rates=flowing, **more))
         begun.append(own)
     blocks, begun = blocks + [x for x, _ in ends], begun + [x for _, x in ends]
     rows = jax.tree.map(lambda *x: jnp.concatenate(x), *blocks)

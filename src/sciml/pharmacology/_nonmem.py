@@ -107,7 +107,7 @@ def read_nonmem(
     | CMT | the number of the compartment, 1 by default |
     | RATE | the rate of an infusion; -1 and -2 for a rate or duration that `Doses.modified` sets |
     | ADDL, II | additional doses and the dosing interval |
-    | SS | 1 for a steady state |
+    | SS | 1 for a steady state; 2 for one that is added to the amounts of earlier doses |
     | CENS or BLQ | 1 if the measurement is below the limit of quantification |
     | LLOQ | this limit; by default DV of the row, which must be positive then |
 
@@ -350,8 +350,11 @@ def _dose(record: _Record, kind: int) -> dict[str, float]:
         )
     elif not amount > 0:
         _wrong(record.row, "AMT", f"a dose must be positive, but is {amount:g}")
-    if ss > 1:
-        _wrong(record.row, "SS", f"{ss} is not supported; use 1, a steady state that replaces earlier doses")
+    if ss > 2 or (ss == 2 and kind == _RESET_AND_DOSE):
+        with_reset = " with EVID=4" if ss == 2 else ""
+        _wrong(
+            record.row, "SS", f"{ss}{with_reset} is not supported; use 1, a steady state that replaces earlier doses"
+        )
     if (addl or ss) and not ii > 0:
         _wrong(record.row, "II", f"ADDL and SS require a positive dosing interval, but it is {ii:g}")
     if rate < 0 and rate not in (-1, -2):

@@ -19,7 +19,7 @@ from ..solvers._solve import solve
 from ..solvers.adjoints._direct import Direct
 from ..solvers.roots._steady_state import steady_state
 from ._compartments import AbstractDrug
-from ._doses import AMOUNTS, DoseRows, Doses, Rule, Steady, check_where_known, rows_of
+from ._doses import ADDED_STEADY_STATE, AMOUNTS, DoseRows, Doses, Rule, Steady, check_where_known, rows_of
 from ._linear import applied, periodic, propagators
 
 _LITTLE = 16
@@ -69,8 +69,8 @@ def solve_doses(
 
     Raises:
         ValueError: If a model that is not a drug has no `y0`, a compartment does not exist, an infusion has no
-            duration, a known time is NaN, a known amount or lag is negative, or shapes do not match. If such values are
-            traced, the states are NaN.
+            duration, a known time is NaN, a known amount or lag is negative, shapes do not match, or doses have `ss=2`
+            and the model is not linear. If such values are traced, the states are NaN.
         TypeError: If an option is not one of `sciml.solve`, or sets its times or events.
 
     Example:
@@ -108,6 +108,7 @@ def solve_doses(
     steps = covariates is None or isinstance(covariates, Held)
     if getattr(example, "is_linear", False) and steps:
         return _in_closed_form(model, covariates, doses, ts.astype(dtype), before, y0, first)
+    y0 = jnp.where(_adds_nothing(doses), y0, jnp.nan)
     return _by_solving(at, covariates, doses, ts.astype(dtype), before, y0, first, options)
 
 
@@ -158,6 +159,23 @@ def _in_range(doses: Doses, ts: Array) -> Bool[Array, ""]:
         check_where_known(rule, values, left_over)
         good = good & jnp.all(rule.holds(values) | left_over)
     return good
+
+
+def _adds_nothing(doses: Doses) -> Bool[Array, ""]:
+    """Returns whether no steady state is added to amounts, which are sums for linear models only.
+
+    Raises:
+        ValueError: If one is known to be.
+    """
+    if doses.resets is None:
+        return jnp.ones((), bool)
+    added = doses.resets[1] == ADDED_STEADY_STATE
+    if concrete(added) and np.any(added):
+        raise ValueError(
+            "`Doses(ss=2)`, SS=2 of a table, adds a steady state to the amounts of earlier doses, which requires "
+            "`Compartments`, a linear model. Use `ss=1`, which replaces them."
+        )
+    return ~jnp.any(added)
 
 
 def _check_options(options: dict[str, Any]) -> None:
