@@ -53,8 +53,14 @@ def with_delays(
             raise ValueError(
                 f"`dt`={dt:g} requires {kept} stored steps for the longest delay, {delays.max():g}, which is too many."
             )
+        if model.neutral and np.any(np.abs(delays / dt - np.round(delays / dt)) > 1e-6):
+            raise ValueError(
+                f"`dt`={dt:g} must divide the delays of a neutral equation, {delays}, because its rate jumps after "
+                "each of them. Pass `rtol` and `atol` for steps that end there."
+            )
     if callable(model.delays) or model.neutral:
-        stepper = MethodOfSteps(base, kept, TRACKED, jumps > 0, tracked=True, neutral=model.neutral)
+        points = max(TRACKED, kept) if model.neutral else TRACKED
+        stepper = MethodOfSteps(base, kept, points, jumps > 0, tracked=True, neutral=model.neutral)
         return request._replace(solver=solver, stepper=stepper)
     if jumps and request.fixed_steps:  # they cut steps, within the longest delay, too
         kept = kept + jumps * _RETURNS * model.delays.size

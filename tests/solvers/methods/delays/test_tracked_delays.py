@@ -188,6 +188,9 @@ def test_refusals():
     solve = lambda model, **more: sciml.solve(model, 1.0, **(dict(t0=1.0, t1=2.0, rtol=1e-3) | more))  # noqa: E731
     with pytest.raises(ValueError, match="require error control"):
         solve(NEVES, dt=0.1, rtol=None)
+    neutral = Delayed(lambda t, y, past, rate, args: rate, 1.0, 1.0, neutral=True)
+    with pytest.raises(ValueError, match="must divide the delays of a neutral equation"):
+        solve(neutral, dt=0.15, rtol=None)
     with pytest.raises(TypeError, match=r"solver=.*does not support delays"):
         solve(NEVES, solver=sciml.solvers.BDF())
     with pytest.raises(TypeError, match=r"`delays` must be callable as `delays\(t, y, args\)`"):

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from ...._interfaces._delayed import AbstractDelayed
+from ...._jax._vma import match
 from ...._types import Args, RealScalarLike, Y
 from ...terms._field import AbstractField
 from ...terms._split_field import BoundSplitField, SplitField
@@ -128,7 +129,7 @@ class BoundDelayField:
 
     def slope_before(self, t: Array) -> Y:
         """Returns the rate of the history."""
-        return jax.jvp(self._functions["history"], (t,), (jnp.ones_like(t),))[1]
+        return jax.jvp(self._functions["history"], (t,), (match(jnp.ones_like(t), t),))[1]
 
     def before_all(self, t: RealScalarLike, y: Y) -> Y:
         """Returns the rate of a state at the start, if all past states are before it."""
@@ -164,7 +165,7 @@ class BoundDelayField:
             if not self.neutral:
                 found = read(then, inside, then)
                 return found, found
-            return jax.jvp(lambda s: read(s, inside, s), (then,), (jnp.ones_like(then),))
+            return jax.jvp(lambda s: read(s, inside, s), (then,), (match(jnp.ones_like(then), then),))
 
         def field(t: RealScalarLike, y: Y) -> Y:
             t = jnp.asarray(t, start.dtype)
@@ -230,4 +231,5 @@ class BoundDelayField:
     def speed(self, t: Array, y: Y, rate: Y) -> Float[Array, " delays"]:
         """Returns how fast the times of past states move, one for a constant delay."""
         rate = jax.tree.map(lambda f, x: f.astype(x.dtype), rate, y)
-        return jax.jvp(lambda t, y: t - self.lags(t, y), (t, y), (jnp.ones_like(t), rate))[1]
+        t, y, rate = match((t, y, rate), (t, y, rate))
+        return jax.jvp(lambda t, y: t - self.lags(t, y), (t, y), (match(jnp.ones_like(t), t), rate))[1]

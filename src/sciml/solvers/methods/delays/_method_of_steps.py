@@ -394,6 +394,9 @@ class MethodOfSteps(AbstractWrappedStepper):
         # the first of the steps that are kept has lost its start
         deepest = jnp.maximum(jnp.max(field.lags(start, y.y)) - start, jnp.max(lags) - end)
         lost = (-deepest < oldest - slack) & (oldest > field.t0)
+        # nor may a breaking point be forgotten where a rate that jumps is still to come
+        forgotten, counts = y.jumps[0], self.neutral | (y.levels[0] == 0)
+        lost = lost | (found & counts & (forgotten > field.t0) & (forgotten > -deepest))
         ahead = jnp.any(lags < -_AHEAD * h)
         codes = int(Status.negative_delay), int(Status.history_too_short)
         return new, jnp.where(ahead, codes[0], jnp.where(lost, codes[1], 0))
