@@ -11,7 +11,7 @@ BEGIN, END = "<!-- folders: written by `python -m tests.architecture_map` -->\n"
 ROWS = (
     ("petab", "pharmacology"),
     ("inference", "verify", "plot"),
-    ("bifurcation", "parallel", "training", "inspect"),
+    ("bifurcation", "control", "parallel", "training", "inspect"),
     ("models", "adjoints", "runs"),
     ("spatial", "solvers"),
     ("kernels", "stores"),

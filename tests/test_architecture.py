@@ -28,7 +28,7 @@ ALLOWED["stores"] = {"base"}
 ALLOWED["spatial"] = {"base", "kernels"}
 ALLOWED["solvers"] = {"base", "kernels"}
 ALLOWED["adjoints"] = {"solvers"}
-ALLOWED["bifurcation"] = {"base", "solvers"}
+ALLOWED["bifurcation"] = ALLOWED["control"] = {"base", "solvers"}
 ALLOWED["models"] = {"base", "kernels", "stores", "spatial"}
 ALLOWED["runs"] = {"base", "kernels", "stores", "spatial", "solvers"}
 for _top in ("parallel", "training", "verify", "inspect", "plot"):

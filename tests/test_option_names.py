@@ -19,6 +19,7 @@ FUNCTIONS = {
     "steady_states": sciml.bifurcation.steady_states,
     "locate": sciml.bifurcation.locate,
     "locus": sciml.bifurcation.locus,
+    "optimise": sciml.control.optimise,
     "fit": sciml.fit,
     "train": training.train,
     "ensemble": sciml.parallel.ensemble,

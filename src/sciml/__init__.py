@@ -27,6 +27,7 @@ The most used functions and classes, and the packages that contain the rest.
 - `verify`: exact solutions and reference problems.
 - `inspect`: what JAX made of a function.
 - `bifurcation`: branches of steady states as a parameter changes.
+- `control`: optimal control.
 - `plot`: pictures.
 - `kernels`: fast formulations, such as a model evaluated over lanes of members.
 
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from . import (
         adjoints as adjoints,
         bifurcation as bifurcation,
+        control as control,
         inference as inference,
         inspect as inspect,
         kernels as kernels,
@@ -90,6 +92,7 @@ _installation.warn_of_versions()
 _PACKAGES = (
     "adjoints",
     "bifurcation",
+    "control",
     "inference",
     "inspect",
     "kernels",

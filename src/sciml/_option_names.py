@@ -195,6 +195,21 @@ _LOCUS = {
     **_named("the second argument, `point`", "x0 u0 y0 guess initial"),
 }
 
+_OPTIMISE = {
+    **_named("t1=", "t_final tf t_end T horizon t_f"),
+    **_named("args=", "p params parameters theta"),
+    **_named("segments=", "N n_segments num_intervals intervals mesh K nodes"),
+    **_named("degree=", "order collocation_points d"),
+    **_named("control_degree=", "hold zoh control_order"),
+    **_named("rtol=", "tol tolerance"),
+    **_named("max_steps=", "maxiter max_iter iterations"),
+    **_named("guess=", "initial_guess warm_start x_init u_init"),
+    **_named("Problem(u_bounds=(lower, upper))", "u_min u_max bounds control_bounds u_bounds"),
+    **_named("Problem(y_bounds=(lower, upper))", "x_min x_max state_bounds y_bounds"),
+    **_named("Problem(t1_bounds=(lower, upper))", "free_time t1_bounds"),
+    **_named("the second argument, `y0`", "x0 initial_state"),
+}
+
 _SENSITIVITY = {
     **_named("fn=", "function func f model_fn"),
     **_named("bounds=", "ranges problem"),
@@ -211,6 +226,7 @@ OTHER_NAMES: Mapping[str, Mapping[str, str]] = {
     "steady_states": _STEADY_STATES,
     "locate": _LOCATE,
     "locus": _LOCUS,
+    "optimise": _OPTIMISE,
     "fit": _FIT,
     "train": _TRAIN,
     "ensemble": _ENSEMBLE,

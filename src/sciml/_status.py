@@ -44,6 +44,7 @@ class Status(enum.IntEnum):
     pending_events = 17
     undetermined = 18
     negative_delay = 19
+    infeasible = 20
 
     @property
     def message(self) -> str:
@@ -143,6 +144,10 @@ _MESSAGES = {
         "rate constants differ too much for this precision. Use float64, or pass the conserved quantities (linear or "
         "not) as `conserved=`. If the end depends on the path, use `sciml.solve` with "
         "`adjoint=sciml.adjoints.Checkpointed()`."
+    ),
+    Status.infeasible: (
+        "No values were found that satisfy all constraints. Loosen the bounds, the path constraints or the end "
+        "conditions, allow more time, or pass a better `guess=`."
     ),
     Status.mesh_too_coarse: (
         "The residual between the nodes exceeds `rtol`. Raise `max_nodes`, or loosen `rtol`. A gradient does not add "

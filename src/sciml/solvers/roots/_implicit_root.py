@@ -108,9 +108,18 @@ def steady_root(
     return SteadyRoot(y, close, regular | stays, is_conserved(conserved, jacobian, x))
 
 
-def with_derivatives(f: Callable[[Y], Y], y: Y, close: BoolScalarLike) -> Y:
-    """Returns a root of `f` with its derivatives, which are NaN unless it is `close` to the root."""
-    root = jax.lax.custom_root(f, y, lambda _, guess: guess, _solved)
+def with_derivatives(
+    f: Callable[[Y], Y], y: Y, close: BoolScalarLike, solve: Callable[[Callable[[Y], Y], Y], Y] | None = None
+) -> Y:
+    """Returns a root of `f` with its derivatives, which are NaN unless it is `close` to the root.
+
+    Args:
+        f: A function of the state, which may close over differentiated values.
+        y: The root.
+        close: Whether it is one.
+        solve: Solves a system with the Jacobian, which is given by its product with a state; by default as a dense one.
+    """
+    root = jax.lax.custom_root(f, y, lambda _, guess: guess, _solved if solve is None else solve)
     return jax.tree.map(lambda x: _known(match(x, close), close), root)
 
 
