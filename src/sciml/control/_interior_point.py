@@ -85,7 +85,7 @@ def minimised(problem: Transcription, v: Unknowns, mu: Array, tolerance: float, 
         ratios = jax.tree.map(jnp.divide, at.v.force, at.v.slack)
         system = condensed(second, ratios, problem.box_slopes(), problem.basis, problem.free, counts)
         first = jnp.where(restoring, jnp.full_like(mu, _RESTORING), jnp.zeros_like(mu))
-        shift, factors = _minimum(system, first, at.shift, mu)
+        shift, factors = _minimum(system, first, at.shift)
         step = solution(system, factors, jax.tree.map(jnp.negative, gradient), problem.basis)
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(step)]))
         bound = jnp.maximum(0.99, 1 - mu)
@@ -151,7 +151,7 @@ def minimised(problem: Transcription, v: Unknowns, mu: Array, tolerance: float, 
     return found._replace(status=status.astype(jnp.int32))
 
 
-def _minimum(system: Any, first: Array, last: Array, mu: Array) -> tuple[Array, Any]:
+def _minimum(system: Any, first: Array, last: Array) -> tuple[Array, Any]:
     """Returns the smallest shift that is tried, and the factors with it."""
 
     def attempt(state: tuple) -> tuple:
@@ -159,13 +159,13 @@ def _minimum(system: Any, first: Array, last: Array, mu: Array) -> tuple[Array, 
         again = jnp.where(last > 0, jnp.maximum(last / 3, _LEAST_SHIFT), _FIRST_SHIFT)
         grown = jnp.where(shift == 0, again, shift * jnp.where(last == 0, 100.0, 8.0).astype(shift.dtype))
         shift = jnp.where(count == 0, first, grown)
-        return shift, factorised(system, shift, mu), count + 1
+        return shift, factorised(system, shift), count + 1
 
     def going(state: tuple) -> Bool[Array, ""]:
         return ~state[1].good & (state[0] < _LARGEST_SHIFT)
 
-    blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(lambda: factorised(system, first, mu)))
-    return while_loop(going, attempt, (first, blank, jnp.int32(0)), like=(system, first, last, mu))[:2]
+    blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(lambda: factorised(system, first)))
+    return while_loop(going, attempt, (first, blank, jnp.int32(0)), like=(system, first, last))[:2]
 
 
 def _sum(tree: Any) -> Array:

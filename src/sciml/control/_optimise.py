@@ -165,22 +165,22 @@ def checked(
     for name, value in {"y0": y0, "u0": u0}.items():
         if any(jnp.iscomplexobj(x) for x in jax.tree.leaves(value)):
             raise TypeError(f"`{name}` must be real, but has a complex leaf. Use its real and imaginary parts.")
-    known, t0, t1 = concrete(t0) and concrete(t1), check_time(t0, "t0", dtype), check_time(t1, "t1", dtype)
-    if known and not t0 < t1:
+    times = check_time(t0, "t0", dtype), check_time(t1, "t1", dtype)
+    if concrete(t0) and concrete(t1) and not t0 < t1:
         raise ValueError(f"`t1` must be after `t0`, but they are {t1} and {t0}.")
-    box(problem.y_bounds, y0, dtype, "y_bounds")
-    box(problem.u_bounds, u0, dtype, "u_bounds")
-    box(problem.t1_bounds, t0, dtype, "t1_bounds")
     degree = check_count(degree, "degree", "optimise")
     control_degree = degree - 1 if control_degree is None else control_degree
     if control_degree not in range(degree):
         raise ValueError(f"`control_degree` must be from 0 to {degree - 1}, below `degree`, but is {control_degree!r}.")
     if not rtol > 0:
         raise ValueError(f"`rtol` must be positive, but is {rtol}.")
-    with jax.ensure_compile_time_eval():
+    with jax.ensure_compile_time_eval():  # also within `jax.jit`
+        box(problem.y_bounds, y0, dtype, "y_bounds")
+        box(problem.u_bounds, u0, dtype, "u_bounds")
+        box(problem.t1_bounds, times[0], dtype, "t1_bounds")
         free = tuple(bool(x) for x in np.asarray(spread(problem.free, y0, "free")))
     tolerance = max(rtol, _ROUNDING * float(jnp.finfo(dtype).eps))
-    given = Given(problem, arrays_of(args), y0, u0, t0, t1, _mesh(segments, dtype))
+    given = Given(problem, arrays_of(args), y0, u0, *times, _mesh(segments, dtype))
     return given, Numerics(degree, int(control_degree), free, tolerance)
 
 
@@ -243,7 +243,7 @@ def _by_conditions(problem: Transcription, v: Unknowns, mu: Array, b: Unknowns) 
     counts = (v.inner.shape[2], v.controls.shape[2], v.end.size)
     second = problem.gradient(v, mu, second=True)[1]
     system = condensed(second, ratios, problem.box_slopes(), problem.basis, problem.free, counts)
-    return solution(system, factorised(system, jnp.zeros_like(mu), mu), b, problem.basis)
+    return solution(system, factorised(system, jnp.zeros_like(mu)), b, problem.basis)
 
 
 def started(given: Given, numerics: Numerics, guess: Any) -> tuple[Transcription, Unknowns, Array]:
@@ -361,7 +361,7 @@ def _plan(problem: Transcription, v: Unknowns, found: Any) -> Plan:
     multipliers = None
     if problem.problem.path is not None:
         ordered = path.reshape(points.shape[0], -1)[:, 2 * (of_y.size + of_u.size) :]
-        like = jax.eval_shape(problem.problem.path, problem.t0, problem.y, problem.u, problem.args)
+        like = jax.tree.map(jnp.asarray, problem.problem.path(problem.t0, problem.y, problem.u, problem.args))
         multipliers = jax.vmap(lambda x: unflattened(x, like))(ordered)
     cost, _ = problem.values(v)
     return Plan(

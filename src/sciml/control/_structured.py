@@ -27,23 +27,19 @@ from ._transcription import Basis, Inequalities, Unknowns
 _CONVEX = 1e3
 r"""$\rho$, in units in which the largest element of each row of $\Psi$ is one."""
 
-_DUAL = 0.1
-"""How far multipliers of end conditions that depend on one another may move in a step: the diagonal has this share of
-the barrier parameter, in units of its largest element."""
-
 
 class Condensed(NamedTuple):
     r"""The conditions without slacks and without the states inside of segments; `p` is the length of $\eta$."""
 
     hessian: Float[Array, "segments p p"]
-    move: Float[Array, "segments n+1 p"]
-    inside: Float[Array, "segments d n+m+1 p"]
-    points: Float[Array, "segments d n+m+1 n+m+1"]
-    inverse: Float[Array, "segments d*n d*n"]
+    move: Float[Array, "segments first p"]
+    inside: Float[Array, "segments d point p"]
+    points: Float[Array, "segments d point point"]
+    inverse: Float[Array, "segments inner inner"]
     limits: Inequalities
     ratios: Inequalities
-    end: Float[Array, "n+1 n+1"]
-    conditions: Float[Array, "q n+1"]
+    end: Float[Array, "first first"]
+    conditions: Float[Array, "q first"]
     free: np.ndarray
 
 
@@ -104,8 +100,8 @@ def condensed(
     return Condensed(whole, move, inside, hessian, inverse, limits, ratios, at_end, conditions, free)
 
 
-def factorised(system: Condensed, shift: Array, mu: Array) -> Factors:
-    """Returns the recursion with `shift` on the diagonal of each segment, and a barrier parameter."""
+def factorised(system: Condensed, shift: Array) -> Factors:
+    """Returns the recursion with `shift` on the diagonal of each segment."""
     size, q = system.end.shape[0], system.conditions.shape[0]
     dtype = system.end.dtype
     weights = _CONVEX / jnp.maximum(jnp.max(jnp.abs(system.conditions), axis=1) ** 2, jnp.finfo(dtype).tiny)
@@ -130,10 +126,20 @@ def factorised(system: Condensed, shift: Array, mu: Array) -> Factors:
     both = system.free[:, None] & system.free[None]
     first = jnp.linalg.cholesky(jnp.where(both, cost, jnp.eye(size, dtype=dtype)))
     rows = jnp.where(system.free[None], rows, jnp.zeros_like(rows))
-    dual = dual + rows @ _solved(first, rows.T)
-    schur = jnp.linalg.cholesky(dual + _DUAL * mu * jnp.max(jnp.diag(dual), initial=0.0) * jnp.eye(q, dtype=dtype))
-    good = jnp.all(jnp.isfinite(first)) & jnp.all(jnp.isfinite(schur)) & jnp.all(jnp.isfinite(cost))
+    schur, definite = _pseudo_inverse(dual + rows @ _solved(first, rows.T))
+    good = jnp.all(jnp.isfinite(first)) & jnp.all(jnp.isfinite(cost)) & definite
     return Factors(*kept, first, rows, schur, good)
+
+
+def _pseudo_inverse(x: Array) -> tuple[Array, Array]:
+    """Returns the inverse of a symmetric matrix, and whether it is positive: semidefinite if end conditions depend on one
+    another, whose combinations then have no multiplier.
+    """
+    units = jnp.sqrt(jnp.maximum(jnp.diag(x), jnp.finfo(x.dtype).tiny))
+    both, least = units[:, None] * units[None], jnp.finfo(x.dtype).eps ** 0.5
+    values, vectors = jnp.linalg.eigh(x / both)
+    inverse = jnp.where(values > least, 1 / values, jnp.zeros_like(values))
+    return vectors @ (inverse[:, None] * vectors.T) / both, jnp.all(values > -least)
 
 
 def _solved(lower: Array, right: Array) -> Array:
@@ -168,7 +174,7 @@ def solution(system: Condensed, factors: Factors, b: Unknowns, basis: Basis) -> 
     (slope, value), (slopes, offsets) = scan(back, (slope, -b.end), xs, reverse=True)
     at_start = jnp.where(system.free, b.start - system.limits.start.T @ t.start - slope, jnp.zeros_like(b.start))
     guess = _solved(factors.first, at_start)
-    nu = _solved(factors.schur, factors.first_rows @ guess + value)
+    nu = factors.schur @ (factors.first_rows @ guess + value)
     first = guess - _solved(factors.first, factors.first_rows.T @ nu)
 
     def forward(state: Array, segment: Any) -> Any:

@@ -45,7 +45,7 @@ class Unknowns(NamedTuple):
         force: The multipliers of the inequalities, which are positive.
     """
 
-    start: Float[Array, " n+1"]
+    start: Float[Array, " first"]
     inner: Float[Array, "segments d n"]
     controls: Float[Array, "segments e m"]
     defects: Float[Array, "segments d n"]
@@ -106,7 +106,7 @@ _SLACK = 1e-9
 conditions or equations put the solution on a bound, such as a tank that must be empty."""
 
 
-def _outside(x: Array, bounds: tuple[Array, Array]) -> Float[Array, " 2*n"]:
+def _outside(x: Array, bounds: tuple[Array, Array]) -> Float[Array, " sides"]:
     """Returns numbers that are negative inside of bounds, -1 for infinite ones."""
 
     def side(bound: Array, sign: float) -> Array:
@@ -143,8 +143,8 @@ class Transcription(NamedTuple):
     y: PyTree
     u: PyTree
     t0: Float[Array, ""]
-    fixed: Float[Array, " n+1"]
-    mesh: Float[Array, " segments+1"]
+    fixed: Float[Array, " first"]
+    mesh: Float[Array, " ends"]
     boxes: Boxes
     sizes: tuple[Array, Array, Array]
     scale: Float[Array, ""]
@@ -167,7 +167,7 @@ class Transcription(NamedTuple):
     def time(self, duration: Array, place: Array) -> Array:
         return self.t0 + duration * self.sizes[2] * place
 
-    def at_point(self, w: Float[Array, " n+m+1"], place: Array) -> tuple[Array, Array, Array]:
+    def at_point(self, w: Float[Array, " point"], place: Array) -> tuple[Array, Array, Array]:
         """Returns the running cost and the rate of the state, both for the whole duration, and the inequalities."""
         n, problem = self.sizes[0].size, self.problem
         x, v, duration = w[:n], w[n:-1], w[-1] * self.sizes[2]
@@ -184,7 +184,7 @@ class Transcription(NamedTuple):
             limits.append(_numbers(problem.path(t, y, u, self.args), w.dtype))
         return duration * cost, duration * rate, jnp.concatenate(limits) - _SLACK
 
-    def at_end(self, w: Float[Array, " n+1"]) -> tuple[Array, Array, Array]:
+    def at_end(self, w: Float[Array, " first"]) -> tuple[Array, Array, Array]:
         """Returns the terminal cost, the end conditions, and the inequalities at the end."""
         problem, t, y = (
             self.problem,
@@ -200,7 +200,7 @@ class Transcription(NamedTuple):
             limits = _numbers(problem.end_limits(t, y, self.args), w.dtype) - _SLACK
         return cost, end, limits
 
-    def start(self, v: Unknowns) -> Float[Array, " n+1"]:
+    def start(self, v: Unknowns) -> Float[Array, " first"]:
         """Returns the first state and the duration."""
         return jnp.where(self.free, v.start, self.fixed)
 
@@ -209,7 +209,7 @@ class Transcription(NamedTuple):
         start = self.start(v)
         return jnp.concatenate([start[None, :-1], v.inner[:-1, -1]]), jnp.append(v.inner[-1, -1], start[-1])
 
-    def points(self, v: Unknowns) -> Float[Array, "segments d n+m+1"]:
+    def points(self, v: Unknowns) -> Float[Array, "segments d point"]:
         """Returns state, control and duration at the points."""
         controls = jnp.einsum("je,kem->kjm", self.basis.spread, v.controls)
         duration = jnp.broadcast_to(self.start(v)[-1], (*v.inner.shape[:2], 1))
@@ -277,7 +277,7 @@ class Transcription(NamedTuple):
         one = jnp.ones((1,), self.fixed.dtype)
         return Inequalities(one, self.shares[:, :, None], one)
 
-    def box_slopes(self) -> Float[Array, "2*(n+1) n+1"]:
+    def box_slopes(self) -> Float[Array, "sides first"]:
         """Returns the derivative of the inequalities at the start."""
         low, high = (jnp.diag(jnp.isfinite(x).astype(x.dtype)) for x in self.boxes.start)
         return jnp.concatenate([-low, high])
