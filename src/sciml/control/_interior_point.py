@@ -169,7 +169,7 @@ def _minimum(system: Any, first: Array, last: Array) -> tuple[Array, Any]:
 
 
 def _sum(tree: Any) -> Array:
-    return sum(jnp.sum(x) for x in jax.tree.leaves(tree))
+    return jnp.sum(jnp.stack([jnp.sum(x) for x in jax.tree.leaves(tree)]))
 
 
 def _largest(tree: Any) -> Array:
@@ -181,7 +181,7 @@ def _error(v: Unknowns, gradient: Unknowns, shares: Inequalities, mu: Any) -> Fl
     share = shares.points[:, :, 0]
     sizes = [jnp.mean(jnp.abs(v.defects) / share[:, :, None])]
     sizes += [jnp.mean(x / w) if x.size else jnp.zeros((), share.dtype) for x, w in zip(v.force, shares)]
-    scale = jnp.maximum(1.0, jnp.max(jnp.stack(sizes)) / 100)
+    scale = jnp.maximum(1.0, jnp.max(jnp.stack(sizes)))
     dual = [
         gradient.start,
         gradient.inner / share[:, :, None],
@@ -189,7 +189,7 @@ def _error(v: Unknowns, gradient: Unknowns, shares: Inequalities, mu: Any) -> Fl
     ]
     products = jax.tree.map(lambda z, s, w: z * s / w - mu, v.force, v.slack, shares)
     feasible = (gradient.defects, gradient.end, gradient.force)
-    return jnp.max(jnp.stack([_largest(dual) / scale, _largest(products) / scale, _largest(feasible)]))
+    return jnp.max(jnp.stack([_largest(dual) / scale, _largest(products), _largest(feasible)]))
 
 
 def _measures(problem: Transcription, v: Unknowns, mu: Array, shares: Inequalities) -> tuple[Array, Array]:

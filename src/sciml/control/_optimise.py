@@ -23,7 +23,7 @@ from ._interior_point import minimised
 from ._plan import Plan, Warm
 from ._problem import Problem, box, spread
 from ._structured import condensed, factorised, solution
-from ._transcription import Basis, Boxes, Inequalities, Transcription, Unknowns, basis_of, to_powers
+from ._transcription import Basis, Boxes, Inequalities, Transcription, Unknowns, basis_of, numbers, to_powers
 
 _INSIDE = 1e-2
 """The first iterate is inside of bounds by this share of their distance, or of the size of the unknown."""
@@ -288,20 +288,23 @@ def started(given: Given, numerics: Numerics, guess: Any) -> tuple[Transcription
         force = jax.tree.map(lambda s, w: mu * w / s, centred, problem.barrier())
         return problem, v._replace(start=problem.start(v), slack=centred, force=force), mu
     mu = jnp.asarray(_COLD, dtype)
+    end, at_end = jax.eval_shape(problem.at_end, problem.fixed)[1:]
+    width = problem.fixed.size + controls.shape[2]
+    limits = jax.eval_shape(problem.at_point, jnp.zeros(width, dtype), mu)[2]
+    none = Inequalities(
+        jnp.zeros(2 * problem.fixed.size, dtype),
+        jnp.zeros((*places.shape, limits.size), dtype),
+        jnp.zeros(at_end.size, dtype),
+    )
     v = Unknowns(
         start=_inside(problem.fixed, problem.boxes.start),
         inner=_inside(states / sizes[0][None, None], problem.boxes.y),
         controls=_inside(controls / sizes[1][None, None], problem.boxes.u),
         defects=jnp.zeros_like(states),
-        end=jnp.zeros(0, dtype),
-        slack=None,
-        force=None,
+        end=jnp.zeros(end.size, dtype),
+        slack=none,
+        force=none,
     )
-    limits = jax.eval_shape(problem.at_point, problem.points(v)[0, 0], mu)[2]
-    _, end, at_end = jax.eval_shape(problem.at_end, problem.fixed)
-    shapes = Inequalities(2 * problem.fixed.size, (*places.shape, limits.size), at_end.size)
-    none = Inequalities(*(jnp.zeros(shape, dtype) for shape in shapes))
-    v = v._replace(end=jnp.zeros(end.size, dtype), slack=none, force=none)
     slack = jax.tree.map(lambda c: jnp.maximum(-c, _INSIDE), problem.values(v)[1].force)
     v = v._replace(slack=slack)
     gradient, shares = problem.gradient(v, jnp.zeros_like(mu))[0], problem.shares
@@ -319,7 +322,11 @@ def _guessed(guess: Any, ts: Array, y0: Array, u0: Array, basis: Basis) -> tuple
         states = jnp.broadcast_to(y0, (*ts.shape, y0.size))
         controls = jnp.broadcast_to(u0, (*ts.shape, u0.size))
     else:
-        at = lambda t: tuple(flattened(jax.tree.map(jnp.asarray, x)).astype(t.dtype) for x in guess(t))  # noqa: E731
+
+        def at(t: Array) -> tuple[Array, Array]:
+            y, u = guess(t)
+            return numbers(y, t.dtype), numbers(u, t.dtype)
+
         states, controls = jax.vmap(jax.vmap(at))(ts)
     return states, jnp.einsum("ej,kjm->kem", np.linalg.pinv(basis.spread), controls)
 

@@ -132,8 +132,9 @@ def factorised(system: Condensed, shift: Array) -> Factors:
 
 
 def _pseudo_inverse(x: Array) -> tuple[Array, Array]:
-    """Returns the inverse of a symmetric matrix, and whether it is positive: semidefinite if end conditions depend on one
-    another, whose combinations then have no multiplier.
+    """Returns the inverse of a symmetric matrix, and whether it is positive.
+
+    It is only semidefinite if end conditions depend on one another, whose combinations then have no multiplier.
     """
     units = jnp.sqrt(jnp.maximum(jnp.diag(x), jnp.finfo(x.dtype).tiny))
     both, least = units[:, None] * units[None], jnp.finfo(x.dtype).eps ** 0.5

@@ -116,7 +116,8 @@ def _outside(x: Array, bounds: tuple[Array, Array]) -> Float[Array, " sides"]:
     return jnp.concatenate([side(bounds[0], -1.0), side(bounds[1], 1.0)])
 
 
-def _numbers(value: PyTree, dtype: Any) -> Float[Array, " count"]:
+def numbers(value: PyTree, dtype: Any) -> Float[Array, " count"]:
+    """Returns all elements of a result of a user's function, which may be plain numbers."""
     return flattened(jax.tree.map(lambda x: jnp.asarray(x, dtype), value))
 
 
@@ -181,7 +182,7 @@ class Transcription(NamedTuple):
             cost = self.scale * jnp.asarray(problem.running(t, y, u, self.args), w.dtype).reshape(())
         limits = [_outside(x, self.boxes.y), _outside(v, self.boxes.u)]
         if problem.path is not None:
-            limits.append(_numbers(problem.path(t, y, u, self.args), w.dtype))
+            limits.append(numbers(problem.path(t, y, u, self.args), w.dtype))
         return duration * cost, duration * rate, jnp.concatenate(limits) - _SLACK
 
     def at_end(self, w: Float[Array, " first"]) -> tuple[Array, Array, Array]:
@@ -195,9 +196,9 @@ class Transcription(NamedTuple):
         if problem.terminal is not None:
             cost = self.scale * jnp.asarray(problem.terminal(t, y, self.args), w.dtype).reshape(())
         if problem.end is not None:
-            end = _numbers(problem.end(t, y, self.args), w.dtype)
+            end = numbers(problem.end(t, y, self.args), w.dtype)
         if problem.end_limits is not None:
-            limits = _numbers(problem.end_limits(t, y, self.args), w.dtype) - _SLACK
+            limits = numbers(problem.end_limits(t, y, self.args), w.dtype) - _SLACK
         return cost, end, limits
 
     def start(self, v: Unknowns) -> Float[Array, " first"]:
