@@ -204,9 +204,9 @@ _OPTIMISE = {
     **_named("rtol=", "tol tolerance"),
     **_named("max_steps=", "maxiter max_iter iterations"),
     **_named("guess=", "initial_guess warm_start x_init u_init"),
-    **_named("Problem(u_bounds=(lower, upper))", "u_min u_max bounds control_bounds u_bounds"),
-    **_named("Problem(y_bounds=(lower, upper))", "x_min x_max state_bounds y_bounds"),
-    **_named("Problem(t1_bounds=(lower, upper))", "free_time t1_bounds"),
+    **_named("ControlProblem(u_bounds=(lower, upper))", "u_min u_max bounds control_bounds u_bounds"),
+    **_named("ControlProblem(y_bounds=(lower, upper))", "x_min x_max state_bounds y_bounds"),
+    **_named("ControlProblem(t1_bounds=(lower, upper))", "free_time t1_bounds"),
     **_named("the second argument, `y0`", "x0 initial_state"),
 }
 

@@ -22,7 +22,7 @@ def brachistochrone():
         speed = y[2]
         return jnp.stack([speed * jnp.sin(angle), speed * jnp.cos(angle), GRAVITY * jnp.cos(angle)])
 
-    return control.Problem(
+    return control.ControlProblem(
         model,
         terminal=lambda t1, y1, args: t1,
         end=lambda t1, y1, args: y1[:2] - 2.0,
@@ -33,7 +33,7 @@ def brachistochrone():
 
 def bryson_denham():
     """A cart that must come back with the opposite speed, and not go farther than `args`; the cost is 4 / (9 args)."""
-    return control.Problem(
+    return control.ControlProblem(
         integrator,
         running=lambda t, y, u, farthest: u**2 / 2,
         path=lambda t, y, u, farthest: y[0] - farthest,
@@ -49,7 +49,7 @@ def goddard():
         drag = 310.0 * speed**2 * jnp.exp(-500.0 * (height - 1))
         return jnp.stack([speed, (thrust - drag) / mass - 1 / height**2, -thrust / 0.5])
 
-    return control.Problem(
+    return control.ControlProblem(
         model,
         terminal=lambda t1, y1, args: -y1[0],
         end=lambda t1, y1, args: y1[2] - 0.6,

@@ -45,7 +45,7 @@ def test_goddards_rocket():
 def moved(given):
     """A cart that moves by `distance` at the least effort or in the least time, for several tests of one program."""
     speed_of_light = given["fastest"]
-    problem = control.Problem(
+    problem = control.ControlProblem(
         lambda t, y, u, args: {"x": y["v"], "v": u["force"] / args["mass"]},
         running=lambda t, y, u, args: 0.1 * u["force"] ** 2,
         terminal=lambda t1, y1, args: t1,
@@ -106,7 +106,7 @@ def test_derivatives_agree_with_differences():
 
 def test_free_initial_state_and_limits_at_the_end():
     """A ball is thrown as slowly as possible; a parameter is a component of the state."""
-    problem = control.Problem(
+    problem = control.ControlProblem(
         lambda t, y, u, args: jnp.stack([y[1], -1.0 + 0.0 * u, jnp.zeros_like(u)]),
         running=lambda t, y, u, args: u**2,
         terminal=lambda t1, y1, args: (y1[2] - 1.0) ** 2,
@@ -129,12 +129,12 @@ def test_failures():
 
 def test_bad_input():
     cost = dict(running=lambda t, y, u, args: u**2)
-    problem = control.Problem(integrator, **cost)
+    problem = control.ControlProblem(integrator, **cost)
     zero = jnp.zeros(2)
     cases = [
-        (TypeError, "`running` must be callable", lambda: control.Problem(integrator, running=lambda t, y: 0.0)),
-        (ValueError, "must have a cost", lambda: control.Problem(integrator)),
-        (TypeError, "`u_bounds` must be a pair", lambda: control.Problem(integrator, **cost, u_bounds=1.0)),
+        (TypeError, "`running` must be callable", lambda: control.ControlProblem(integrator, running=lambda t, y: 0.0)),
+        (ValueError, "must have a cost", lambda: control.ControlProblem(integrator)),
+        (TypeError, "`u_bounds` must be a pair", lambda: control.ControlProblem(integrator, **cost, u_bounds=1.0)),
         (ValueError, "`t1` must be after `t0`", lambda: control.optimise(problem, zero, 0.0, t0=1.0, t1=0.0)),
         (ValueError, "from 0 to 2", lambda: control.optimise(problem, zero, 0.0, t1=1.0, control_degree=3)),
         (ValueError, "ascend from 0 to 1", lambda: control.optimise(problem, zero, 0.0, t1=1.0, segments=[0.0, 2.0])),
@@ -142,10 +142,10 @@ def test_bad_input():
         (ValueError, "`rtol` must be positive", lambda: control.optimise(problem, zero, 0.0, t1=1.0, rtol=0.0)),
     ]
     for bounds in ((1.0, -1.0), (jnp.zeros(3), 1.0)):
-        wrong = control.Problem(integrator, **cost, y_bounds=bounds)
+        wrong = control.ControlProblem(integrator, **cost, y_bounds=bounds)
         cases.append((ValueError, "`y_bounds` must", lambda wrong=wrong: control.optimise(wrong, zero, 0.0, t1=1.0)))
     for error, message, call in cases:
         with pytest.raises(error, match=message):
             call()
     with pytest.raises(ValueError, match="must return the shapes"):
-        control.optimise(control.Problem(lambda t, y, u, args: y[:1], **cost), zero, 0.0, t1=1.0)
+        control.optimise(control.ControlProblem(lambda t, y, u, args: y[:1], **cost), zero, 0.0, t1=1.0)

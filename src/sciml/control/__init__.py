@@ -1,8 +1,8 @@
 """Optimal control: controls of a model that minimise a cost under constraints.
 
-- `Problem`: a model with controls, its cost and its constraints.
+- `ControlProblem`: a model with controls, its cost and its constraints.
 - `optimise`: the optimal controls over an interval of time.
 """
 
 from ._optimise import optimise as optimise
-from ._problem import Problem as Problem
+from ._problem import ControlProblem as ControlProblem

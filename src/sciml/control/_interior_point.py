@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._jax._loops import while_loop
 from .._status import Status
 from ._structured import condensed, factorised, solution
-from ._transcription import Inequalities, Transcription, Unknowns
+from ._transcription import Inequalities, Transcription, Variables
 
 # The method of Ipopt, without its restoration phase: the barrier parameter decreases when its problem is solved, the
 # Hessian is shifted until the step is one of descent in the space of all conditions, and a filter accepts a step that
@@ -36,7 +36,7 @@ _RESTORING, _RESTORED = 1e6, 0.5
 class Iterate(NamedTuple):
     """An iterate; `status` is negative while the iteration goes on."""
 
-    v: Unknowns
+    v: Variables
     mu: Float[Array, ""]
     shift: Float[Array, ""]
     filter: Float[Array, "entries 2"]
@@ -56,7 +56,7 @@ class _Trial(NamedTuple):
     violation: Array
 
 
-def minimised(problem: Transcription, v: Unknowns, mu: Array, tolerance: float, max_steps: Any, like: Any) -> Iterate:
+def minimised(problem: Transcription, v: Variables, mu: Array, tolerance: float, max_steps: Any, like: Any) -> Iterate:
     """Returns a local minimum.
 
     Args:
@@ -94,7 +94,7 @@ def minimised(problem: Transcription, v: Unknowns, mu: Array, tolerance: float, 
         slope = _slope(at.v, gradient, step, mu, shares)
         first_violation = jnp.where(at.steps == 0, jnp.maximum(violation, 1.0), at.first_violation)
 
-        def moved(length: Array) -> Unknowns:
+        def moved(length: Array) -> Variables:
             return jax.tree.map(lambda x, dx: x + length * dx, at.v, step)
 
         def shorter(trial: _Trial) -> _Trial:
@@ -176,7 +176,7 @@ def _largest(tree: Any) -> Array:
     return jnp.max(jnp.stack([jnp.max(jnp.abs(x), initial=0.0) for x in jax.tree.leaves(tree)]))
 
 
-def _error(v: Unknowns, gradient: Unknowns, shares: Inequalities, mu: Any) -> Float[Array, ""]:
+def _error(v: Variables, gradient: Variables, shares: Inequalities, mu: Any) -> Float[Array, ""]:
     """Returns the largest residual of the optimality conditions with a barrier parameter."""
     share = shares.points[:, :, 0]
     sizes = [jnp.mean(jnp.abs(v.defects) / share[:, :, None])]
@@ -192,7 +192,7 @@ def _error(v: Unknowns, gradient: Unknowns, shares: Inequalities, mu: Any) -> Fl
     return jnp.max(jnp.stack([_largest(dual) / scale, _largest(products), _largest(feasible)]))
 
 
-def _measures(problem: Transcription, v: Unknowns, mu: Array, shares: Inequalities) -> tuple[Array, Array]:
+def _measures(problem: Transcription, v: Variables, mu: Array, shares: Inequalities) -> tuple[Array, Array]:
     """Returns the violation of the conditions, and the cost with the barrier."""
     cost, residuals = problem.values(v)
     barrier = _sum(jax.tree.map(lambda w, s: w * jnp.log(s), shares, v.slack))
@@ -201,7 +201,7 @@ def _measures(problem: Transcription, v: Unknowns, mu: Array, shares: Inequaliti
     return violation, cost - mu * barrier
 
 
-def _slope(v: Unknowns, gradient: Unknowns, step: Unknowns, mu: Array, shares: Inequalities) -> Array:
+def _slope(v: Variables, gradient: Variables, step: Variables, mu: Array, shares: Inequalities) -> Array:
     """Returns the derivative of the cost with the barrier along the step, from the gradient of the Lagrangian."""
     of_states = [jnp.sum(g * dx) for g, dx in zip(gradient[:3], step[:3])]
     of_conditions = [jnp.sum(v.defects * gradient.defects), jnp.sum(v.end * gradient.end)]
@@ -221,6 +221,6 @@ def _longest(x: Inequalities, dx: Inequalities, bound: Array) -> Array:
     return jnp.where(most > bound, bound / jnp.where(most > bound, most, 1.0), 1.0)
 
 
-def _near_centre(v: Unknowns, mu: Array, shares: Inequalities) -> Inequalities:
+def _near_centre(v: Variables, mu: Array, shares: Inequalities) -> Inequalities:
     """Returns multipliers whose products with the slacks are not too far from the barrier parameter."""
     return jax.tree.map(lambda z, s, w: jnp.clip(z, mu * w / s / 1e10, 1e10 * mu * w / s), v.force, v.slack, shares)

@@ -20,10 +20,10 @@ from ..solvers.methods._ravel import flattened, unflattened
 from ..solvers.roots._implicit_root import with_derivatives
 from ..solvers.terms._field import arrays_of
 from ._interior_point import minimised
-from ._plan import Plan, Warm
-from ._problem import Problem, box, spread
+from ._plan import ControlPlan, Warm
+from ._problem import ControlProblem, box, spread
 from ._structured import condensed, factorised, solution
-from ._transcription import Basis, Boxes, Inequalities, Transcription, Unknowns, basis_of, numbers, to_powers
+from ._transcription import Basis, Boxes, Inequalities, Transcription, Variables, basis_of, numbers, to_powers
 
 _INSIDE = 1e-2
 """The first iterate is inside of bounds by this share of their distance, or of the size of the unknown."""
@@ -38,7 +38,7 @@ _ROUNDING = 1e3
 class Given(NamedTuple):
     """Checked arguments of an optimisation, which may be traced."""
 
-    problem: Problem
+    problem: ControlProblem
     args: Args
     y0: Y
     u0: PyTree
@@ -58,21 +58,21 @@ class Numerics(NamedTuple):
 
 @knows_other_names
 def optimise(
-    problem: Problem,
+    problem: ControlProblem,
     y0: Y,
     u0: PyTree,
     *,
     t1: RealScalarLike,
     t0: RealScalarLike = 0.0,
     args: Args = None,
-    guess: "Callable[[Array], tuple[Y, PyTree]] | Plan | None" = None,
+    guess: "Callable[[Array], tuple[Y, PyTree]] | ControlPlan | None" = None,
     segments: Any = 20,
     degree: int = 3,
     control_degree: int | None = None,
     rtol: float = 1e-8,
     max_steps: IntScalarLike = 200,
     throw: bool = True,
-) -> Plan:
+) -> ControlPlan:
     r"""Finds the controls that minimise the cost of a problem (open-loop optimal control, trajectory optimisation).
 
     States and controls are polynomials on segments of time, which satisfy the equation at Radau points (direct
@@ -84,7 +84,7 @@ def optimise(
     function theorem, in forward and reverse mode. They are derivatives of the discretised problem: segments are fixed.
 
     Args:
-        problem: The `Problem`.
+        problem: The `ControlProblem`.
         y0: The initial state; a guess of its elements that are `free`.
         u0: A guess of the control, with the structure of the control, constant in time.
         t1: The final time; a guess if the problem has `t1_bounds`.
@@ -102,7 +102,7 @@ def optimise(
         throw: Whether to raise an error if no minimum was found; under a transformation check `status`.
 
     Returns:
-        A `Plan`. If no minimum was found, it is the last iterate, and derivatives are NaN.
+        A `ControlPlan`. If no minimum was found, it is the last iterate, and derivatives are NaN.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -120,7 +120,7 @@ def optimise(
         from sciml import control
 
         # the shortest time in which a cart moves by 1 and stops, with an acceleration of at most 1
-        problem = control.Problem(
+        problem = control.ControlProblem(
             model=lambda t, y, u, args: jnp.stack([y[1], u]),
             terminal=lambda t1, y1, args: t1,
             end=lambda t1, y1, args: y1 - jnp.array([1.0, 0.0]),
@@ -156,8 +156,8 @@ def checked(
         TypeError: If one has the wrong type.
         ValueError: If one is out of range.
     """
-    if not isinstance(problem, Problem):
-        raise TypeError(f"`problem` must be a `sciml.control.Problem`, but {no_instance(problem)}.")
+    if not isinstance(problem, ControlProblem):
+        raise TypeError(f"`problem` must be a `sciml.control.ControlProblem`, but {no_instance(problem)}.")
     y0 = check_state(y0)
     dtype = time_dtype(y0)
     u0 = jax.tree.map(lambda x: jnp.asarray(x, dtype) if isinstance(x, int | float) else x, u0)
@@ -203,17 +203,17 @@ def _mesh(segments: Any, dtype: Any) -> Array:
 
 
 @filter_jit
-def _optimised(given: Given, guess: Any, max_steps: Any, numerics: Numerics) -> Plan:
+def _optimised(given: Given, guess: Any, max_steps: Any, numerics: Numerics) -> ControlPlan:
     run = members_apart(lambda given, guess, max_steps: plan_of(given, guess, max_steps, numerics))
     return run(given, guess, max_steps)
 
 
-def plan_of(given: Given, guess: Any, max_steps: Any, numerics: Numerics) -> Plan:
+def plan_of(given: Given, guess: Any, max_steps: Any, numerics: Numerics) -> ControlPlan:
     """Returns the plan of one member."""
     given = promote(given)
     problem, v, mu = started(given, numerics, guess)
 
-    def run(_: Any, v: Unknowns) -> tuple:
+    def run(_: Any, v: Variables) -> tuple:
         found = minimised(problem, v, mu, numerics.tolerance, max_steps, (given, v))
         return found.v, found._replace(v=None)
 
@@ -238,7 +238,7 @@ def plan_of(given: Given, guess: Any, max_steps: Any, numerics: Numerics) -> Pla
     return _plan(problem, v, found)
 
 
-def _by_conditions(problem: Transcription, v: Unknowns, mu: Array, b: Unknowns) -> Unknowns:
+def _by_conditions(problem: Transcription, v: Variables, mu: Array, b: Variables) -> Variables:
     ratios = jax.tree.map(lambda w, s: mu * w / s**2, problem.barrier(), v.slack)
     counts = (v.inner.shape[2], v.controls.shape[2], v.end.size)
     second = problem.gradient(v, mu, second=True)[1]
@@ -246,11 +246,11 @@ def _by_conditions(problem: Transcription, v: Unknowns, mu: Array, b: Unknowns) 
     return solution(system, factorised(system, jnp.zeros_like(mu)), b, problem.basis)
 
 
-def started(given: Given, numerics: Numerics, guess: Any) -> tuple[Transcription, Unknowns, Array]:
+def started(given: Given, numerics: Numerics, guess: Any) -> tuple[Transcription, Variables, Array]:
     """Returns the problem on segments, the first iterate and the first barrier parameter."""
     dtype, y0, u0, mesh = given.mesh.dtype, given.y0, given.u0, given.mesh
     basis, first = basis_of(numerics.degree, numerics.control_degree, dtype), flattened(y0).astype(dtype)
-    warm = guess.warm if isinstance(guess, Plan) else None
+    warm = guess.warm if isinstance(guess, ControlPlan) else None
     duration, bounds = given.t1 - given.t0, given.problem.t1_bounds
     of_y, of_u = box(given.problem.y_bounds, y0, dtype, "y_bounds"), box(given.problem.u_bounds, u0, dtype, "u_bounds")
     of_time = box(bounds, given.t0, dtype, "t1_bounds")
@@ -296,7 +296,7 @@ def started(given: Given, numerics: Numerics, guess: Any) -> tuple[Transcription
         jnp.zeros((*places.shape, limits.size), dtype),
         jnp.zeros(at_end.size, dtype),
     )
-    v = Unknowns(
+    v = Variables(
         start=_inside(problem.fixed, problem.boxes.start),
         inner=_inside(states / sizes[0][None, None], problem.boxes.y),
         controls=_inside(controls / sizes[1][None, None], problem.boxes.u),
@@ -353,7 +353,7 @@ def _centred(slack: Array, force: Array, mu: Array) -> Array:
     return (difference + jnp.sqrt(difference**2 + 4 * mu)) / 2
 
 
-def _plan(problem: Transcription, v: Unknowns, found: Any) -> Plan:
+def _plan(problem: Transcription, v: Variables, found: Any) -> ControlPlan:
     of_y, of_u, of_time = problem.sizes
     start, basis = problem.start(v), problem.basis
     points = problem.points(v).reshape(-1, of_y.size + of_u.size + 1)
@@ -371,7 +371,7 @@ def _plan(problem: Transcription, v: Unknowns, found: Any) -> Plan:
         like = jax.tree.map(jnp.asarray, problem.problem.path(problem.t0, problem.y, problem.u, problem.args))
         multipliers = jax.vmap(lambda x: unflattened(x, like))(ordered)
     cost, _ = problem.values(v)
-    return Plan(
+    return ControlPlan(
         ts=jnp.append(problem.t0, (problem.t0 + duration * problem.places).reshape(-1)),
         ys=jax.vmap(lambda x: unflattened(x * of_y, problem.y))(states),
         us=jax.vmap(lambda x: unflattened(x * of_u, problem.u))(controls),

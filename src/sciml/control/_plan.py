@@ -1,4 +1,4 @@
-"""`Plan`: an optimal trajectory with its controls."""
+"""`ControlPlan`: an optimal trajectory with its controls."""
 
 from typing import Any, NamedTuple
 
@@ -10,18 +10,18 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from .._types import Y
 from ..solvers.outputs._dense import at_times
-from ._transcription import Unknowns, basis_of, to_powers
+from ._transcription import Variables, basis_of, to_powers
 
 
 class Warm(NamedTuple):
     """The unknowns of an iteration with their sizes and the factor of the cost, from which another can start."""
 
-    unknowns: Unknowns
+    unknowns: Variables
     sizes: tuple[Array, Array, Array]
     scale: Array
 
 
-class Plan(eqx.Module):
+class ControlPlan(eqx.Module):
     """An optimal trajectory with its controls, at the initial time and at all collocation points.
 
     Attributes:
@@ -55,7 +55,7 @@ class Plan(eqx.Module):
         """Returns the state and the control at one time or many; NaN outside of the time of the plan."""
         return at_times(lambda plan, t: plan._at(t), self, t)
 
-    def shifted(self) -> "Plan":
+    def shifted(self) -> "ControlPlan":
         """Returns the plan one segment later, as a guess for the next optimisation of a receding horizon."""
 
         def later(x: Array) -> Array:

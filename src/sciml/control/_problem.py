@@ -1,4 +1,4 @@
-"""`Problem`: an optimal control problem in continuous time."""
+"""`ControlProblem`: an optimal control problem in continuous time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +23,7 @@ _CALLS = {
 }
 
 
-class Problem(eqx.Module):
+class ControlProblem(eqx.Module):
     r"""An optimal control problem: a model with controls, a cost to minimise, and constraints.
 
     $$\min_u \; M(t_1, y(t_1)) + \int_{t_0}^{t_1} L(t, y, u) \, dt , \qquad \dot y = f(t, y, u)$$
@@ -55,7 +55,7 @@ class Problem(eqx.Module):
         from sciml import control
 
         # a cart that must move by 1 and stop
-        problem = control.Problem(
+        problem = control.ControlProblem(
             model=lambda t, y, u, args: jnp.stack([y[1], u]),
             running=lambda t, y, u, args: u**2,
             end=lambda t1, y1, args: y1 - jnp.array([1.0, 0.0]),

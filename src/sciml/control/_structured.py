@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._jax._loops import scan
-from ._transcription import Basis, Inequalities, Unknowns
+from ._transcription import Basis, Inequalities, Variables
 
 # The Hessian of the Lagrangian by all unknowns, multipliers and slacks included, is symmetric. With the ratio
 # $\Sigma = \mu w / s^2$ of an inequality with the gradient $C$, its rows
@@ -43,7 +43,7 @@ class Condensed(NamedTuple):
     free: np.ndarray
 
 
-class Factors(NamedTuple):
+class Recursion(NamedTuple):
     """The recursion; `good` tells whether it describes a minimum."""
 
     costs: Array
@@ -100,7 +100,7 @@ def condensed(
     return Condensed(whole, move, inside, hessian, inverse, limits, ratios, at_end, conditions, free)
 
 
-def factorised(system: Condensed, shift: Array) -> Factors:
+def factorised(system: Condensed, shift: Array) -> Recursion:
     """Returns the recursion with `shift` on the diagonal of each segment."""
     size, q = system.end.shape[0], system.conditions.shape[0]
     dtype = system.end.dtype
@@ -128,7 +128,7 @@ def factorised(system: Condensed, shift: Array) -> Factors:
     rows = jnp.where(system.free[None], rows, jnp.zeros_like(rows))
     schur, definite = _pseudo_inverse(dual + rows @ _solved(first, rows.T))
     good = jnp.all(jnp.isfinite(first)) & jnp.all(jnp.isfinite(cost)) & definite
-    return Factors(*kept, first, rows, schur, good)
+    return Recursion(*kept, first, rows, schur, good)
 
 
 def _pseudo_inverse(x: Array) -> tuple[Array, Array]:
@@ -147,7 +147,7 @@ def _solved(lower: Array, right: Array) -> Array:
     return jax.scipy.linalg.cho_solve((lower, True), right)
 
 
-def solution(system: Condensed, factors: Factors, b: Unknowns, basis: Basis) -> Unknowns:
+def solution(system: Condensed, factors: Recursion, b: Variables, basis: Basis) -> Variables:
     """Returns the solution for the right-hand side `b`."""
     count, d, n = b.inner.shape
     size, m = n + 1, b.controls.shape[2]
@@ -192,7 +192,7 @@ def solution(system: Condensed, factors: Factors, b: Unknowns, basis: Basis) -> 
     defects = jnp.einsum("kba,kb->ka", system.inverse, left.reshape(count, d * n)).reshape(count, d, n)
     rows = system.limits
     moved = Inequalities(rows.start @ first, jnp.einsum("kjcv,kjv->kjc", rows.points, inside), rows.end @ last)
-    return Unknowns(
+    return Variables(
         start=jnp.where(system.free, first, b.start),
         inner=inside[:, :, :n],
         controls=whole[:, size:].reshape(count, -1, m),

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 from .._types import Args
 from ..solvers.methods._ravel import flattened, unflattened
 from ..solvers.terms._field import check_like, literals_as_arrays
-from ._problem import Problem
+from ._problem import ControlProblem
 
 # Radau collocation. Segment $k$ has $d$ points $t_{kj}$, the last one at its end, and its first state $x_{k0}$ is the
 # last one of the segment before. With the derivative matrix $D$ of the polynomials through these $d + 1$ states,
@@ -32,7 +32,7 @@ class Inequalities(NamedTuple):
     end: Array
 
 
-class Unknowns(NamedTuple):
+class Variables(NamedTuple):
     """The unknowns of the optimality conditions, for `n` states and `m` controls.
 
     Attributes:
@@ -139,7 +139,7 @@ class Transcription(NamedTuple):
         free: Which elements of `fixed` are unknowns.
     """
 
-    problem: Problem
+    problem: ControlProblem
     args: Args
     y: PyTree
     u: PyTree
@@ -201,22 +201,22 @@ class Transcription(NamedTuple):
             limits = numbers(problem.end_limits(t, y, self.args), w.dtype) - _SLACK
         return cost, end, limits
 
-    def start(self, v: Unknowns) -> Float[Array, " first"]:
+    def start(self, v: Variables) -> Float[Array, " first"]:
         """Returns the first state and the duration."""
         return jnp.where(self.free, v.start, self.fixed)
 
-    def ends(self, v: Unknowns) -> tuple[Array, Array]:
+    def ends(self, v: Variables) -> tuple[Array, Array]:
         """Returns the state at the start of each segment, and the last state with the duration."""
         start = self.start(v)
         return jnp.concatenate([start[None, :-1], v.inner[:-1, -1]]), jnp.append(v.inner[-1, -1], start[-1])
 
-    def points(self, v: Unknowns) -> Float[Array, "segments d point"]:
+    def points(self, v: Variables) -> Float[Array, "segments d point"]:
         """Returns state, control and duration at the points."""
         controls = jnp.einsum("je,kem->kjm", self.basis.spread, v.controls)
         duration = jnp.broadcast_to(self.start(v)[-1], (*v.inner.shape[:2], 1))
         return jnp.concatenate([v.inner, controls, duration], axis=2)
 
-    def values(self, v: Unknowns) -> tuple[Array, Unknowns]:
+    def values(self, v: Variables) -> tuple[Array, Variables]:
         """Returns the cost, and the residuals of conditions in place of their multipliers; others are zero."""
         costs, rates, limits = jax.vmap(jax.vmap(self.at_point))(self.points(v), self.places)
         firsts, last = self.ends(v)
@@ -227,7 +227,7 @@ class Transcription(NamedTuple):
         residuals = v._replace(defects=defects, end=end, force=jax.tree.map(jnp.add, limits, v.slack))
         return total, residuals
 
-    def gradient(self, v: Unknowns, mu: Array, second: bool = False) -> tuple[Unknowns, tuple[Array, Array]]:
+    def gradient(self, v: Variables, mu: Array, second: bool = False) -> tuple[Variables, tuple[Array, Array]]:
         """Returns the gradient of the Lagrangian with respect to all unknowns, which is zero at the optimum.
 
         Args:
@@ -262,7 +262,7 @@ class Transcription(NamedTuple):
         start = jnp.append(earlier[0], duration) + v.force.start @ self.box_slopes()
         limits = Inequalities(_outside(v.start, self.boxes.start), limits, at_end[n + 1 + v.end.size :])
         shares = self.barrier()
-        gradient = Unknowns(
+        gradient = Variables(
             start=jnp.where(self.free, start, v.start - self.fixed),
             inner=inner,
             controls=jnp.einsum("je,kjm->kem", self.basis.spread, of_w[:, :, n : n + m]),
