@@ -19,8 +19,9 @@ class Event(eqx.Module):
     The crossing is located on the dense output of a step, and the step is then repeated up to it, so the event is as
     accurate as the steps. A condition that already holds at the start of a solve does not fire, and neither does one
     that touches zero without crossing it or that the `update` of another event jumps over. A condition that is exactly
-    zero at `t1` has not crossed zero: it fires in a solve that resumes from there with `resume=`. Derivatives account
-    for the dependence of the event time on the solution: $\mathrm{d}t^* = -\mathrm{d}g / (\mathrm{d}g/\mathrm{d}t)$.
+    zero at `t1` has not crossed zero: it fires in a solve that resumes from there with `resume=`, or at `t1` if a
+    `Schedule` fires there. Derivatives account for the dependence of the event time on the solution: $\mathrm{d}t^* =
+    -\mathrm{d}g / (\mathrm{d}g/\mathrm{d}t)$.
 
     Attributes:
         condition: $g$, a function `condition(t, y, args)`. If it returns a real number, the event fires when the number

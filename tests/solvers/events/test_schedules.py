@@ -318,3 +318,28 @@ def test_a_status_names_the_schedule_that_is_out_of_order():
 
 def keep(t, y, args):
     return y
+
+
+@pytest.mark.x64
+def test_an_event_at_a_schedule_at_the_end_fires_with_it():
+    """In their order, as in one solve to a later end: a solve that resumes there does not know which came first."""
+    later = Schedule([0.5], lambda t, y, args: y + 1)
+    doubled = sciml.Event(lambda t, y, args: t - 0.5, lambda t, y, args: 2 * y)
+    half = np.exp(-0.5)
+    for events, wanted in (((later, doubled), 2 * (half + 1)), ((doubled, later), 2 * half + 1)):
+        saveat = diffrax.SaveAt(t1=True, solver_state=True)
+        solve = lambda t1, **more: sciml.solve(  # noqa: E731
+            lambda t, y, args: -y,
+            jnp.array(1.0),
+            t0=0.0,
+            t1=t1,
+            dt=0.125,
+            events=events,
+            saveat=saveat,
+            **more,  # noqa: B023
+        )
+        first = solve(0.5)
+        np.testing.assert_allclose(first.ys[0], wanted, rtol=1e-6)
+        second = solve(1.0, resume=first.resume)
+        assert second.events.count == 2
+        np.testing.assert_allclose(second.ys[0], wanted * half, rtol=1e-6)

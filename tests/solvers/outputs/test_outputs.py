@@ -177,9 +177,11 @@ def test_every_step_and_every_second():
     assert np.all(np.diff(sol.ts[:count]) > 0) and sol.ts[count - 1] == 2.0
     np.testing.assert_allclose(sol.ys[:count, 0], np.exp(-np.sin(np.asarray(sol.ts[:count], float))), rtol=1e-3)
     other = solve(saveat=diffrax.SaveAt(t0=True, steps=2, t1=True), max_steps=20)
-    assert other.ts[0] == 0.0 and other.ts.shape == (12,)
+    assert other.ts[0] == 0.0 and other.ts.shape == (11,)  # as in diffrax: no row for an end that is a second step
     np.testing.assert_array_equal(other.ts[1 : 1 + count // 2], sol.ts[1:count:2])
     assert other.ts[np.isfinite(other.ts)][-1] == 2.0
+    twos = solve(saveat=diffrax.SaveAt(steps=2, t1=True), max_steps=20, dt=0.5)
+    np.testing.assert_array_equal(twos.ts[:3], [1.0, 2.0, np.inf])  # the end once
     there = jax.vmap(lambda rate: solve(rate, diffrax.SaveAt(steps=True), max_steps=20).ts)(jnp.array([1.0, 2.0]))
     np.testing.assert_allclose(there[0, :count], sol.ts[:count], rtol=1e-5)
     assert np.isfinite(there[1]).sum() >= count

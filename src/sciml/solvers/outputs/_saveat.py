@@ -105,7 +105,11 @@ def rows_of(subs: list[diffrax.SubSaveAt], t0: Any, t1: Any, steps: Any, knots: 
         if sub.steps:
             parts.append(array(steps)[sub.steps - 1 :: sub.steps])
         if sub.t1 and sub.steps != 1:  # the last step ends there
-            parts.append(array(t1)[None])
+            end = array(t1)[None]
+            if sub.steps:  # which may be an n-th one
+                count = xp.sum(xp.isfinite(array(steps)))
+                end = xp.where((count % sub.steps == 0) & (count > 0), xp.full_like(end, np.inf), end)
+            parts.append(end)
         parts = ([array(t0)[None]] if sub.t0 else []) + parts
         found = xp.concatenate(parts)
         ts.append(found[sorting(found)] if sub.steps else found)

@@ -139,8 +139,10 @@ def solve_and_save(run: Solve, model: Any, y0: PyTree, request: Request) -> Solu
             times, found = with_end(sol, times, found)
         found = output_of(sub, times, found, request.args)
         if sub.steps:
-            length = most // sub.steps + sub.t0 + (sub.t1 and sub.steps != 1) + (0 if sub.ts is None else len(sub.ts))
-            length = max(length, len(times))
+            length = most // sub.steps + sub.t0 + (sub.t1 and most % sub.steps > 0)
+            length += 0 if sub.ts is None else len(sub.ts)
+            # a row more is not used: either the last step is an n-th one, or there are fewer of these
+            times, found = jax.tree.map(lambda x, length=length: x[:length], (times, found))
             times = padded(times, length, math.inf)
             found = jax.tree.map(lambda x, length=length: padded(x, length, math.nan), found)
         ts.append(times)

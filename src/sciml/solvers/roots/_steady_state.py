@@ -203,6 +203,8 @@ def steady_state(
 
     The derivatives follow from the implicit function theorem: one linear solve, for any number of iterations, in
     forward and reverse mode; see `Implicit`. With respect to `y0` they are the derivatives of the conserved quantities.
+    If a rate constant of exactly zero conserves a further detected quantity, the steady state jumps as the constant
+    becomes positive; its derivative with respect to this constant does not exist, and the returned one is meaningless.
 
     Args:
         model: `f(t, y, args) -> dy/dt`, as for `solve`.
