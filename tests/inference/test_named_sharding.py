@@ -111,3 +111,16 @@ def test_populations_of_chains_are_sharded(method, kind):
         np.testing.assert_allclose(a, b, rtol=1e-10)
         assert a.sharding.spec[0] == "members"
     assert not inspect.collectives(both, own)
+
+
+@pytest.mark.x64
+@KINDS
+def test_draws_of_sharded_subjects(kind):
+    """Importance sampling and stochastic approximation of sharded subjects are those of one device."""
+    given, model, key = subjects(), {"rate": jnp.array(0.25), "spread": jnp.array(0.4)}, jax.random.key(0)
+    whole, parts = population("focei", *given), population("focei", *sharded(kind, *given))
+    for a, b in zip(parts.log_likelihood(model, key, n=20), whole.log_likelihood(model, key, n=20), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10)
+    one, other = (study.saem(key, model, steps=(3, 3)) for study in (parts, whole))
+    np.testing.assert_allclose(one.position["rate"], other.position["rate"], rtol=1e-10)
+    np.testing.assert_allclose(one.hessian, other.hessian, rtol=1e-8)

@@ -190,3 +190,59 @@ def test_intervals_hold_the_truth():
     np.testing.assert_allclose(np.mean(own_units, axis=0), list(predicted.values()), rtol=0.1)
     # the standard deviation of 400 numbers is known to 3.5%, and this holds with four of these
     np.testing.assert_allclose(np.std(away, axis=0), np.mean(errors, axis=0), rtol=0.14)
+
+
+def test_intervals_hold_the_truth_with_occasions_and_censoring():
+    """Intervals of 95% in 200 sets of data: clearance varies between occasions, and low levels are only known to be."""
+    sets, subjects, limit, times = 200, 40, 0.5, jnp.array([0.5, 2.0, 5.0, 9.0, 14.0])
+    truth = {
+        "between": jnp.array(0.2),
+        "noise": jnp.array(0.15),
+        "spread": jnp.array([0.3, 0.2]),
+        "typical": jnp.log(jnp.array([4.0, 25.0])),
+    }
+
+    def levels(model, effects):
+        clearance, volume = model["typical"] + effects["subject"]
+        rates = jnp.exp(clearance + effects["occasion"] - volume)
+        return jnp.log(100.0) - volume - rates[:, None] * times[None]
+
+    def observe(model, effects, censored):
+        return inference.Censored(inference.LogNormal(levels(model, effects), model["noise"]), censored, limit)
+
+    def effects(model):
+        return {
+            "subject": inference.Normal(jnp.zeros(2), model["spread"]),
+            "occasion": inference.Normal(jnp.zeros(2), model["between"]),
+        }
+
+    def fitted(key):
+        keys = jax.random.split(key, 3)
+        drawn = {
+            "subject": truth["spread"][None] * jax.random.normal(keys[0], (subjects, 2)),
+            "occasion": truth["between"] * jax.random.normal(keys[1], (subjects, 2)),
+        }
+        noise = truth["noise"] * jax.random.normal(keys[2], (subjects, 2, times.size))
+        data = jnp.exp(jax.vmap(lambda effects: levels(truth, effects))(drawn) + noise)
+        below = data < limit
+        priors = [
+            (lambda m: m["typical"], inference.Improper()),
+            (lambda m: [m["between"], m["noise"], m["spread"]], inference.Improper(Positive())),
+        ]
+        density = inference.hierarchical(
+            truth, observe, jnp.where(below, limit, data), priors, effects=effects, subjects=below
+        ).marginal
+
+        def misfit(z, args=None):
+            return -density.log_likelihood(density.constrain(density.unravel(z))) / subjects
+
+        start = density.ravel(density.unconstrain(truth))
+        z = optimistix.minimise(misfit, optimistix.BFGS(1e-6, 1e-6), start, max_steps=60, throw=False).value
+        errors = jnp.sqrt(jnp.diagonal(jnp.linalg.inv(subjects * jax.jacfwd(jax.grad(misfit))(z))))
+        return z - start, errors, jnp.mean(below)
+
+    away, errors, share = jax.jit(jax.vmap(fitted))(jax.random.split(jax.random.key(0), sets))
+    assert 0.15 < np.mean(share) < 0.4
+    counts = np.sum(np.abs(away) < 1.959964 * errors, axis=0) / sets
+    assert np.all((counts >= 0.9) & (counts <= 0.98)), counts
+    np.testing.assert_allclose(np.std(away, axis=0), np.mean(errors, axis=0), rtol=0.25)

@@ -8,11 +8,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._choices import choices
 from .._jax._loops import while_loop
 from .._jax._members_apart import members_apart
+from .._jax._shards import members_alike
+from .._jax._vma import on_explicit_axes
 from ._derivatives import gradient_of, hessian_of, needs_forward_rule, with_forward_rule
 from .distributions._abstract import AbstractDistribution
 
@@ -46,6 +48,13 @@ def solve_lower(factor: Float[Array, "q q"], b: Float[Array, " q"], transposed: 
 def solve_factored(factor: Float[Array, "q q"], b: Float[Array, " q"]) -> Float[Array, " q"]:
     r"""Returns $(L L^T)^{-1} b$."""
     return solve_lower(factor, solve_lower(factor, b), transposed=True)
+
+
+def of_subjects(one: Callable[..., PyTree], shared: Any, *each: Any) -> PyTree:
+    """Returns `one(shared, *of_subject)` of every subject; separately on each device, if sharded by their type."""
+    if on_explicit_axes((shared, each)):
+        one, each = members_apart(one), members_alike(each)
+    return jax.vmap(lambda *own: one(shared, *own))(*each)
 
 
 _MOST_STEPS = 60

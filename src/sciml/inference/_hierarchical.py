@@ -11,14 +11,19 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._checks import check_call, check_count, check_key
-from .._jax._members_apart import members_apart
-from .._jax._shards import members_alike
-from .._jax._vma import on_explicit_axes
 from .._same_code import filter_jit
 from .._status import Status
 from .._types import Key
 from ..training import AbstractTransform
-from ._effects_integral import METHODS, check_information, curvature_at, first_order_curvature, log_integral, peak_of
+from ._effects_integral import (
+    METHODS,
+    check_information,
+    curvature_at,
+    first_order_curvature,
+    log_integral,
+    of_subjects,
+    peak_of,
+)
 from ._importance import importance
 from ._log_density import LogDensity, as_floats, has_missing, is_distribution, log_density, masked_log_prob
 from ._maximum import Maximum
@@ -142,7 +147,7 @@ class _Integrated(AbstractDistribution):
             joint, curvature = population.joint(model, subject, own), population.curvature(model, subject, own)
             return log_integral(joint, population.start(model), nodes, curvature)
 
-        return _of_subjects(one, self.model, population.subjects, data)
+        return of_subjects(one, self.model, population.subjects, data)
 
     def draw(self, key: Key, shape: tuple[int, ...] = ()) -> Any:
         first, second = jax.random.split(key)
@@ -169,7 +174,7 @@ class _Observed(AbstractDistribution):
         def one(model, effects, subject, own):
             return self.population.pointwise(model, effects, subject, own)
 
-        return _of_subjects(one, self.model, self.effects, self.population.subjects, data)
+        return of_subjects(one, self.model, self.effects, self.population.subjects, data)
 
     def draw(self, key: Key, shape: tuple[int, ...] = ()) -> Any:
         del shape
@@ -188,13 +193,6 @@ class _Observed(AbstractDistribution):
 
     def moments(self) -> NoReturn:
         raise ValueError("residuals of subjects are computed one at a time, from `observe`.")
-
-
-def _of_subjects(one: Callable[..., PyTree], model: Any, *each: Any) -> PyTree:
-    """Returns `one(model, *of_subject)` of every subject; separately on each device, if sharded by their type."""
-    if on_explicit_axes((model, each)):
-        one, each = members_apart(one), members_alike(each)
-    return jax.vmap(lambda *own: one(model, *own))(*each)
 
 
 def _new_effects(population: Subjects, model: Any, key: Key) -> Any:
@@ -310,7 +308,7 @@ def _modes(population: Subjects, model: Any) -> tuple[Any, Array]:
         z, matrix = population.mode(model, subject, own)
         return population.constrain(model, z), jnp.linalg.inv(matrix)
 
-    return _of_subjects(one, model, population.subjects, population.data)
+    return of_subjects(one, model, population.subjects, population.data)
 
 
 @filter_jit
@@ -319,7 +317,7 @@ def _diagnostics(population: Subjects, model: Any) -> PopulationDiagnostics:
         z, _ = population.mode(model, subject, own)
         return z, population.constrain(model, z), residuals_of_subject(population, model, subject, own, z)
 
-    zs, effects, residuals = _of_subjects(one, model, population.subjects, population.data)
+    zs, effects, residuals = of_subjects(one, model, population.subjects, population.data)
     return PopulationDiagnostics(*residuals, effects, *shrinkages(population, model, zs, residuals[2]))
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from .._same_code import filter_jit
 from .._types import Key
-from ._effects_integral import cholesky, solve_lower
+from ._effects_integral import cholesky, of_subjects, solve_lower
 
 # The proposal's tails are heavier than those of a normal distribution, so that weights are bounded.
 _DEGREES = 5.0
@@ -27,7 +27,7 @@ def importance(
     """
     true = dataclasses.replace(population, method="laplace")  # FOCE without interaction has another density
 
-    def one(subject: Any, own: Any, key: Key) -> tuple[Array, Array]:
+    def one(model: Any, subject: Any, own: Any, key: Key) -> tuple[Array, Array]:
         z, curvature = population.mode(model, subject, own)
         factor, joint, q = cholesky(curvature), true.joint(model, subject, own), z.size
         of_normal, of_chi = jax.random.split(key)
@@ -44,4 +44,4 @@ def importance(
         return jnp.where(jnp.isfinite(z[0]), total - float(np.log(n)), jnp.nan), variance
 
     count = jax.tree.leaves(population.data)[0].shape[0]
-    return jax.vmap(one)(population.subjects, population.data, jax.random.split(key, count))
+    return of_subjects(one, model, population.subjects, population.data, jax.random.split(key, count))

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from .._jax._loops import scan
+from .._jax._shards import members_alike
 from .._same_code import filter_jit
 from .._types import Key
-from ._effects_integral import solve_lower
+from ._effects_integral import of_subjects, solve_lower
 from ._population_diagnostics import gaussian_of
 
 # Moves of the chain of a subject's effects in each iteration, and the share of accepted ones that their length is for.
@@ -95,11 +96,11 @@ def ascend_by_chains(
         # of means: a tenth while it searches, then of all iterations of the second phase alike
         late = jnp.maximum(k - first + 1, 1).astype(theta.dtype)
         share = jnp.where(k < first, jnp.maximum(0.1, 1 / (k + 1)).astype(theta.dtype), 1 / (late + 9))
-        model = model_at(state.theta)
-        mean, omega = gaussian_of(lambda z: true.log_prior(model, z), state.zs.shape[-1])
-        factor = jnp.linalg.cholesky(omega)
 
-        def of_subject(zs: Array, log_length: Array, key: Key, own: tuple) -> tuple:
+        def of_subject(theta: Array, zs: Array, log_length: Array, key: Key, *own: Any) -> tuple:
+            model = model_at(theta)
+            mean, omega = gaussian_of(lambda z: true.log_prior(model, z), zs.shape[-1])
+            factor = jnp.linalg.cholesky(omega)
             zs, shares = jax.vmap(lambda z, key: moved(model, mean, factor, z, log_length, key, own))(
                 zs, jax.random.split(key, chains)
             )
@@ -107,21 +108,21 @@ def ascend_by_chains(
             def log_p(theta: Array, z: Array) -> Array:
                 return true.joint(model_at(theta), *own)(z)
 
-            slopes = jax.vmap(lambda z: jax.grad(log_p)(state.theta, z))(zs)
-            curvature = -jax.jacfwd(jax.grad(log_p))(state.theta, zs[0])
+            slopes = jax.vmap(lambda z: jax.grad(log_p)(theta, z))(zs)
+            curvature = -jax.jacfwd(jax.grad(log_p))(theta, zs[0])
             return zs, log_length + 0.5 * share**0.5 * (jnp.mean(shares) - _ACCEPTED), slopes, curvature
 
-        zs, log_lengths, slopes, curvatures = jax.vmap(of_subject)(
-            state.zs, state.log_lengths, jax.random.split(key, count), (population.subjects, population.data)
-        )
+        keys, given = jax.random.split(key, count), (population.subjects, population.data)
+        each = of_subjects(of_subject, state.theta, state.zs, state.log_lengths, keys, *given)
+        zs, log_lengths, slopes, curvatures = each
         slopes, curvatures = (jnp.where(jnp.isfinite(x), x, 0) for x in (slopes, curvatures))
         scores = state.scores + share * (jnp.mean(slopes, axis=1) - state.scores)
-        seen = jnp.einsum("scp,scq->pq", slopes, slopes) / chains
+        seen = jnp.sum(jax.vmap(lambda x: x.T @ x)(slopes), axis=0) / chains
         squares = state.squares + share * (seen - state.squares)
         total = jnp.sum(curvatures, axis=0) - jax.hessian(prior)(state.theta)
         curvature = state.curvature + share * (total - state.curvature)
         gradient = jnp.sum(jnp.mean(slopes, axis=1), axis=0) + jax.grad(prior)(state.theta)
-        step = _step(gradient, squares, curvature - squares + scores.T @ scores, count)
+        step = _step(gradient, squares, curvature - squares + _products(scores), count)
         length = jnp.where(k < first, jnp.asarray(0.5, theta.dtype), late**-_POWER)
         new = state.theta + length * step
         kept = jnp.where(k < first, new, state.mean + (new - state.mean) / late)
@@ -130,18 +131,25 @@ def ascend_by_chains(
     one = population.start(model_at(theta))
     zero = jnp.zeros((), theta.dtype)
     none = jnp.broadcast_to(zero, (p, p))
+    own = [jnp.broadcast_to(x, (count, *rest)) for x, rest in ((one, (chains, one.size)), (zero, ()), (zero, (p,)))]
+    _, (zs, log_lengths, scores) = members_alike((population.data, own))
     begin = _State(
         theta=theta,
-        zs=jnp.broadcast_to(one, (count, chains, one.size)),
-        log_lengths=jnp.broadcast_to(zero, (count,)),
-        scores=jnp.broadcast_to(zero, (count, p)),
+        zs=zs,
+        log_lengths=log_lengths,
+        scores=scores,
         squares=none,
         curvature=none,
         mean=theta,
     )
     steps = first + second
     found, _ = scan(iterate, begin, (jnp.arange(steps), jax.random.split(key, steps)), like=(density, population))
-    return found.mean, found.curvature - found.squares + found.scores.T @ found.scores
+    return found.mean, found.curvature - found.squares + _products(found.scores)
+
+
+def _products(rows: Float[Array, "n p"]) -> Float[Array, "p p"]:
+    """Returns the sum of the products of each row with itself, whose rows may be sharded by their type."""
+    return jnp.sum(rows[:, :, None] * rows[:, None, :], axis=0)
 
 
 def _step(
