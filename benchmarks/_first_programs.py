@@ -192,6 +192,20 @@ def delayed() -> Program:
     return Program(solve, jnp.asarray(0.2))
 
 
+def implicit() -> Program:
+    """Returns a pendulum in Cartesian coordinates, of index three."""
+
+    def pendulum(t: Any, y: Any, rate: Any, length: Any) -> Any:
+        (q, v, tension), (dq, dv, _) = y, rate
+        return dq - v, dv + tension * q - jnp.array([0.0, -9.81], q.dtype), (q @ q - length**2) / 2
+
+    def solve(length: Any) -> Any:
+        start = jnp.array([1.0, 0.0]), jnp.zeros(2), jnp.zeros(())
+        return sciml.solve(sciml.DAE(pendulum, index=(1, 2, 3)), start, t0=0.0, t1=1.0, args=length).ys
+
+    return Program(solve, jnp.asarray(1.0))
+
+
 @functools.cache
 def box(points: int, dimensions: int = 2) -> Grid:
     """Returns a grid."""
@@ -453,6 +467,7 @@ PROGRAMS: dict[str, dict[str, Make]] = {
         "100 decays in one array": lambda: leaves(100, each=False),
         "100 decays in 100 leaves": lambda: leaves(100, each=True),
         "delay": delayed,
+        "differential-algebraic": implicit,
         "steady state of 2": rest,
         "boundary values": ends,
         "branch of steady states": branch,

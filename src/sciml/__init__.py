@@ -7,6 +7,7 @@ The most used functions and classes, and the packages that contain the rest.
 - `Stochastic`: a model with noise, and `BrownianPath`, a path of it; `AbstractFieldNoise`: noise of a field.
 - `Langevin`: particles in a bath.
 - `Reactions`: single molecules that react by chance; `AbstractReactions` to write your own.
+- `DAE`: a differential-algebraic equation; `AbstractDAE` to write your own.
 - `Delayed`: a model that depends on its own past; `AbstractDelayed` to write your own.
 - `Controlled`: a model that a given path drives.
 - `simulate` a long run, in segments that go to disk.
@@ -40,6 +41,7 @@ from typing import TYPE_CHECKING
 from . import _installation as _installation
 from ._interfaces._conservation_law import AbstractConservationLaw as AbstractConservationLaw
 from ._interfaces._controlled import Controlled as Controlled
+from ._interfaces._dae import DAE as DAE, AbstractDAE as AbstractDAE
 from ._interfaces._delayed import AbstractDelayed as AbstractDelayed, Delayed as Delayed
 from ._interfaces._events import Event as Event, Schedule as Schedule
 from ._interfaces._field_noise import AbstractFieldNoise as AbstractFieldNoise

@@ -80,7 +80,8 @@ _MESSAGES = {
     ),
     Status.inconsistent_start: (
         "No initial values were found that satisfy the algebraic equations. Pass a better guess of the algebraic "
-        "variables in `y0`, or check that the algebraic equations determine them (index one)."
+        "variables in `y0`, or check that the algebraic equations determine them (index one, or the `index` of a "
+        "`sciml.DAE`)."
     ),
     Status.singular: (
         "The linear system of an implicit step was singular for every step size. With a mass matrix, the algebraic "

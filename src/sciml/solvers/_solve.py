@@ -11,6 +11,7 @@ from jaxtyping import Array, PyTree
 
 from .._checks import check_closed, check_state, concrete, no_instance
 from .._interfaces._conservation_law import AbstractConservationLaw
+from .._interfaces._dae import AbstractDAE
 from .._interfaces._delayed import AbstractDelayed
 from .._interfaces._reactions import AbstractReactions
 from .._interfaces._stochastic import AbstractStochastic
@@ -30,6 +31,7 @@ from ._save_intervals import intervals_of
 from ._solution import Solution
 from ._stable_step import limited_stepper, settle_step
 from ._stiff_choice import method_before, method_instead
+from ._with_daes import with_daes
 from ._with_delays import with_delays
 from ._with_noise import check_noisy, is_noisy, noisy_model, with_noisy_solver
 from ._wrong_start import naming_texts, warn_of_negative, wrong_start
@@ -41,6 +43,7 @@ from .integrate._stencil_kernel import backend_of, decline
 from .methods._solver import name_of
 from .methods.around._one_exchange import with_one_exchange
 from .methods.delays._delay_field import DelayedFrom
+from .methods.implicit._radau_dae import WrappedDAE
 from .methods.jumps._abstract import ReactionsWithKey
 from .noise._brownian import BrownianPath
 from .outputs._between_events import solve_between_events
@@ -61,6 +64,7 @@ def solve(
     | AbstractStochastic
     | AbstractReactions
     | AbstractDelayed
+    | AbstractDAE
     | diffrax.AbstractTerm,
     y0: Y,
     *,
@@ -307,6 +311,9 @@ def _solve(
     elif isinstance(model, AbstractDelayed):
         request = with_delays(model, y0, request, interval, adjoint)
         kernel = _without_kernel(kernel, "kernels do not support delays")
+    elif isinstance(model, AbstractDAE):
+        request = with_daes(model, y0, request, adjoint)
+        kernel = _without_kernel(kernel, "kernels do not support a `sciml.DAE`")
     else:
         request = with_courant_number(model, request._replace(solver=default_solver(model, request, y0)))
         kernel = XLA if isinstance(model, diffrax.AbstractTerm) else kernel
@@ -327,9 +334,8 @@ def _solve(
         plan = plan_continuation(plan, continuation, request.key, request.fixed_steps, adjoint)
         kernel = _without_kernel(kernel, "kernels do not support resuming")
     times = times._replace(longest=longest)
-    if isinstance(model, AbstractDelayed):
-        model = DelayedFrom(model, times.t0)
-    elif is_noisy(model):
+    model = _as_function(model, times.t0)
+    if is_noisy(model):
         noisy: Any = model
         model, plan = noisy_model(noisy, request.key, plan, times, request.fixed_steps, events)
     if events is not None:
@@ -367,6 +373,13 @@ def _solve(
     return _integrate.call(static, arrays)
 
 
+def _as_function(model: Any, t0: Array) -> Any:
+    """Returns an equation with delays, or an implicit one, as the loops pass it on; other models as they are."""
+    if isinstance(model, AbstractDelayed):
+        return DelayedFrom(model, t0)
+    return WrappedDAE(model) if isinstance(model, AbstractDAE) else model
+
+
 def _check_functions_of_state(request: Request, adjoint: AbstractAdjoint, y0: Y) -> None:
     """Checks that the adjoint sees by what `project` and `domain` are to be differentiated."""
     for name, function in {"project": request.project, "domain": request.domain}.items():
@@ -375,16 +388,16 @@ def _check_functions_of_state(request: Request, adjoint: AbstractAdjoint, y0: Y)
 
 
 def _check_diffrax_can(model: Any) -> None:
-    """Checks that diffrax, which supports neither delays nor reactions, is not used for them.
+    """Checks that diffrax, which supports neither delays nor reactions nor implicit equations, is not used for them.
 
     Raises:
         ValueError: If it is.
     """
-    if isinstance(model, DelayedFrom | ReactionsWithKey):
-        what = "delays" if isinstance(model, DelayedFrom) else "reactions"
+    kinds = {DelayedFrom: "delays", ReactionsWithKey: "reactions", WrappedDAE: "a `sciml.DAE`"}
+    if type(model) in kinds:
         raise ValueError(
-            f"A solve with {what} only runs in sciml's own loops: control its steps with `rtol` and `atol` or a "
-            "`diffrax.PIDController`."
+            f"A solve with {kinds[type(model)]} only runs in sciml's own loops: control its steps with `rtol` and "
+            "`atol` or a `diffrax.PIDController`."
         )
 
 
@@ -430,7 +443,8 @@ def _check(model: Any, request: Request, adjoint: Any) -> None:
         )
     check_noisy(model, request.key, adjoint)
     times = request.t0, request.t1
-    if has_equations_of_its_own(model) and all(map(concrete, times)) and request.t1 < request.t0:
+    forwards = has_equations_of_its_own(model) and not isinstance(model, AbstractDAE)
+    if forwards and all(map(concrete, times)) and request.t1 < request.t0:
         raise ValueError("A solve with noise or delays must go forwards in time, but `t1` is before `t0`.")
     if isinstance(model, diffrax.AbstractTerm):
         if request.solver is None:

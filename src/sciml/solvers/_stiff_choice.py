@@ -19,6 +19,7 @@ from jaxtyping import Array, PyTree
 from .._checks import check_state, concrete, time_dtype
 from .._choices import choices
 from .._interfaces._conservation_law import AbstractConservationLaw
+from .._interfaces._dae import AbstractDAE
 from .._interfaces._delayed import AbstractDelayed
 from .._interfaces._model import AbstractPartitioned, AbstractSecondOrder, AbstractSemilinear, AbstractSplit
 from .._status import Status
@@ -44,6 +45,7 @@ _NUMBERS = int | float | np.generic | np.ndarray | jax.Array
 
 _TYPED = (
     AbstractConservationLaw,
+    AbstractDAE,
     AbstractDelayed,
     AbstractPartitioned,
     AbstractSecondOrder,

@@ -11,6 +11,7 @@ import numpy as np
 
 from .._checks import concrete
 from .._interfaces._conservation_law import AbstractConservationLaw
+from .._interfaces._dae import AbstractDAE
 from .._parameters import with_dtype
 from .._status import Status
 from .._types import Y
@@ -19,6 +20,7 @@ from ._request import Request
 from ._solution import Solution
 from .methods._ravel import flattened, unflattened
 from .methods.around._admissible import read_admissible
+from .methods.implicit._radau_dae import start_of
 
 
 def wrong_start(sol: Solution, model: Any, y0: Y, request: Request) -> str | None:
@@ -34,7 +36,7 @@ def wrong_start(sol: Solution, model: Any, y0: Y, request: Request) -> str | Non
     if code == Status.invalid_argument:
         return _not_admissible(y0, request)
     if code == Status.inconsistent_start:
-        return _not_determined(model, y0, request)
+        return (_not_consistent if isinstance(model, AbstractDAE) else _not_determined)(model, y0, request)
     if code is None or not concrete(sol.t_reached) or float(sol.t_reached) != float(request.t0):
         return None
     if code == Status.nonfinite:
@@ -132,17 +134,45 @@ def _not_determined(model: Any, y0: Y, request: Request) -> str | None:
     free = np.max(np.abs(np.asarray(right) @ null.T), axis=1, initial=0.0)
     if not free.any():
         return None
+    return (
+        f"The algebraic equations do not determine {_names(y0, free > 0.1)}: their derivative with respect to it is "
+        "singular at the start, so the index is greater than one. Differentiate the constraints until they determine "
+        "it, and hold the original ones by `project=`; or write a `sciml.DAE` with its `index`."
+    )
+
+
+def _not_consistent(model: AbstractDAE, y0: Y, request: Request) -> str | None:
+    """Returns the components of a differential-algebraic equation that are not determined, or violate a constraint."""
+    values = jax.tree.leaves((y0, request.t0))
+    if not all(_known_numbers(x) for x in values) or any(map(np.iscomplexobj, values)):
+        return None
+    y0 = jax.tree.map(jnp.asarray, y0)
+    found = start_of(model, jnp.asarray(request.t0), y0, request.args)
+    free, wrong = np.asarray(found.is_free), np.asarray(found.is_moved)
+    if free.any():
+        return (
+            f"The equations do not determine {_names(y0, free)} at the start. If the index of this component is higher "
+            "than one, pass `sciml.DAE(..., index=...)`, such as `index=(1, 2, 3)` for positions, velocities and "
+            "multipliers of a mechanical system; otherwise an equation is missing."
+        )
+    if wrong.any():
+        nearest = np.asarray(found.x)[wrong]
+        return (
+            f"{_names(y0, wrong)} violates an equation without its rate, or a derivative of one (a hidden constraint). "
+            f"The nearest consistent value is {', '.join(f'{x:.6g}' for x in nearest)}."
+        )
+    return None
+
+
+def _names(y0: Y, chosen: np.ndarray) -> str:
+    """Returns the names of some elements of a state."""
     names = []
     for path, leaf in jax.tree_util.tree_flatten_with_path(y0)[0]:
-        part, free = np.split(free, [leaf.size])
-        for at in np.flatnonzero(part > 0.1):
+        part, chosen = np.split(chosen, [leaf.size])
+        for at in np.flatnonzero(part):
             place = f"[{', '.join(map(str, np.unravel_index(at, leaf.shape)))}]" if leaf.ndim else ""
             names.append(f"`y0{jax.tree_util.keystr(path)}{place}`")
-    return (
-        f"The algebraic equations do not determine {', '.join(names)}: their derivative with respect to it is singular "
-        "at the start, so the index is greater than one. Differentiate the constraints until they determine it, and "
-        "hold the original ones by `project=`."
-    )
+    return ", ".join(names)
 
 
 def _known_numbers(x: Any) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ..._checks import check_max_steps, check_state, concrete, time_dtype
+from ..._interfaces._dae import AbstractDAE
 from ..._interfaces._delayed import AbstractDelayed
 from ..._interfaces._reactions import AbstractReactions
 from ..._jax._checkpoint_levels import Budget
@@ -117,7 +118,7 @@ def solve_and_save(run: Solve, model: Any, y0: PyTree, request: Request) -> Solu
         ValueError: If it requests outputs that a solution of such a model does not have.
     """
     asked = read(request.saveat)
-    if asked.dense and isinstance(model, AbstractReactions | AbstractDelayed | diffrax.AbstractTerm):
+    if asked.dense and isinstance(model, AbstractReactions | AbstractDelayed | AbstractDAE | diffrax.AbstractTerm):
         raise ValueError(
             f"Dense output does not support a `{type(model).__name__}`. Pass the times as `saveat`, or save "
             "`diffrax.SaveAt(steps=True)`."
@@ -249,4 +250,4 @@ def _dense(
 
 def has_equations_of_its_own(model: Any) -> bool:
     """Returns whether a model is more than a vector field."""
-    return isinstance(model, AbstractDelayed) or is_noisy(model)
+    return isinstance(model, AbstractDelayed | AbstractDAE) or is_noisy(model)

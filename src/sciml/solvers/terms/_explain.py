@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from ..._checks import check_call
+from ..._interfaces._dae import AbstractDAE
 from ..._interfaces._delayed import AbstractDelayed
 from ..._interfaces._reactions import AbstractReactions
 from ..._interfaces._stochastic import AbstractStochastic
@@ -33,6 +34,8 @@ def check_callable(model: Any) -> None:
         raise TypeError(f"{what} is diffrax's `{name}`, which only `sciml.solve` with a diffrax solver supports.")
     if isinstance(model, AbstractDelayed):
         raise TypeError(f"{what} is a `sciml.Delayed`, whose rate depends on the past; only `sciml.solve` supports it.")
+    if isinstance(model, AbstractDAE):
+        raise TypeError(f"{what} is a `sciml.DAE`, which gives no rate explicitly; only `sciml.solve` supports it.")
     if isinstance(model, AbstractStochastic | AbstractReactions):
         raise TypeError(
             f"{what} is {type(model).__name__}, a model with noise. Use `sciml.solve(model, y0, key=...)`, or pass its "

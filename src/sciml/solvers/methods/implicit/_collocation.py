@@ -122,7 +122,7 @@ class AbstractCollocation(AbstractStepper):
         def of(block: np.ndarray) -> AbstractStructure:
             def slope(x: Array) -> Array:
                 parts = [flattened(field(t, unflattened(part, y))) for part in jnp.split(x, len(block))]
-                return _times(block, jnp.stack(parts)).reshape(-1)
+                return times_small(block, jnp.stack(parts)).reshape(-1)
 
             twice = jnp.concatenate([x] * len(block))
             return structure_of(slope, twice, None, self.linear, unknowns_of(y, len(block)))
@@ -142,7 +142,7 @@ class AbstractCollocation(AbstractStepper):
 
         def residual(stages: Float[Array, "s n"]) -> Float[Array, "s n"]:
             times = start + jnp.asarray(method.nodes, h.dtype) * h
-            return stages - length * _times(method.matrix, jax.vmap(slope_at)(times, x[None] + stages))
+            return stages - length * times_small(method.matrix, jax.vmap(slope_at)(times, x[None] + stages))
 
         first, tangent = jax.linearize(lambda x: slope_at(start, x), x)
         structures = self.structures(field, t, y)
@@ -150,14 +150,14 @@ class AbstractCollocation(AbstractStepper):
         for block, structure in zip(method.blocks, structures):
 
             def along(v: Array, block: np.ndarray = block) -> Array:
-                return _times(block, jax.vmap(tangent)(v.reshape(len(block), -1))).reshape(-1)
+                return times_small(block, jax.vmap(tangent)(v.reshape(len(block), -1))).reshape(-1)
 
             twice = jnp.concatenate([x] * len(block))
             matrix = jax.lax.stop_gradient(structure.assemble(along, twice, length))
             factors.append(structure.factorise(matrix))
             regular.append(~structure.is_singular(matrix, factors[-1]))
 
-        systems = _Systems(method, structures)
+        systems = BlockSystems(method, structures)
         factors = jax.lax.stop_gradient(tuple(factors))
         nothing = jnp.zeros((len(method.nodes), *x.shape), x.dtype)
         start_of = jax.lax.stop_gradient((first, h))
@@ -166,7 +166,7 @@ class AbstractCollocation(AbstractStepper):
         stages = known_root(
             residual, stages, systems.divide, systems.divide_transposed, factors_at=lambda _: factors, exact=False
         )
-        y1 = x + _times(np.array([method.ends]), stages)[0]
+        y1 = x + times_small(np.array([method.ends]), stages)[0]
         solvable = functools.reduce(jnp.logical_and, regular, converged)
         return self.finished(Made(field, t, h, y, x, y1, first, stages, solvable, structures, factors))
 
@@ -220,7 +220,7 @@ class Made(NamedTuple):
     factors: tuple[Any, ...]
 
 
-class _Systems(NamedTuple):
+class BlockSystems(NamedTuple):
     """The linear systems of an iteration."""
 
     method: Collocation
@@ -235,14 +235,14 @@ class _Systems(NamedTuple):
         return self._through(self.method.back.T, self.method.into.T, factors, right, "substitute_transposed")
 
     def _through(self, into: np.ndarray, back: np.ndarray, factors: tuple, right: Array, solve: str) -> Array:
-        rows, solved, first = _times(into, right), [], 0
+        rows, solved, first = times_small(into, right), [], 0
         for block, structure, of in zip(self.method.blocks, self.structures, factors):
             mine = rows[first : first + len(block)]
             solved.append(getattr(structure, solve)(of, mine.reshape(-1)).reshape(mine.shape))
             first += len(block)
-        return _times(back, jnp.concatenate(solved))
+        return times_small(back, jnp.concatenate(solved))
 
 
-def _times(matrix: np.ndarray, rows: Float[Array, "s n"]) -> Float[Array, "m n"]:
+def times_small(matrix: np.ndarray, rows: Float[Array, "s n"]) -> Float[Array, "m n"]:
     """The product with a small known matrix; by no product of matrices, whose precision depends on the device."""
     return jnp.sum(jnp.asarray(matrix, rows.dtype)[:, :, None] * rows[None], axis=1)

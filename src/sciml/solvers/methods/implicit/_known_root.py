@@ -40,6 +40,7 @@ def known_root(
     factors_at: Callable[[Array], PyTree],
     exact: bool,
     rounding: float | None = None,
+    least: int = 0,
 ) -> Array:
     """Returns `z` with all derivatives of the root of `residual`, which is evaluated only for these.
 
@@ -51,6 +52,7 @@ def known_root(
         factors_at: The values that both read, computed at the root.
         exact: Whether they are the factors of the system, and not of a nearby one, whose solutions must be refined.
         rounding: How closely, relative to the solution; by default to rounding.
+        least: The number of refinements that are made even if their corrections grow at first.
     """
     program = jax.make_jaxpr(residual)(z)
     near, shape = jax.make_jaxpr(factors_at, return_shape=True)(z)
@@ -63,7 +65,10 @@ def known_root(
 
     def solved(along: Callable, b: Array, factors: PyTree) -> Array:
         solves = [as_varying(partial(f, factors), b) for f in (divide, divide_transposed)]
-        of = [(lambda _, b, f=f: f(b)) if exact else partial(_refined, divide=f, rounding=rounding) for f in solves]
+        of = [
+            (lambda _, b, f=f: f(b)) if exact else partial(_refined, divide=f, rounding=rounding, least=least)
+            for f in solves
+        ]
         return jax.lax.custom_linear_solve(along, b, *of)
 
     @jax.custom_jvp
@@ -97,7 +102,11 @@ def known_root(
 
 
 def _refined(
-    along: Callable[[Array], Array], b: Array, divide: Callable[[Array], Array], rounding: float | None = None
+    along: Callable[[Array], Array],
+    b: Array,
+    divide: Callable[[Array], Array],
+    rounding: float | None = None,
+    least: int = 0,
 ) -> Array:
     """Solves a linear system by an inverse of a matrix nearby, until corrections no longer shrink or are small."""
 
@@ -105,14 +114,15 @@ def _refined(
         count, x, size, _ = carry
         correction = divide(b - along(x))
         now = largest(jnp.abs(correction))
-        return count + 1, x + correction, now, shrinks(now, size, x)
+        return count + 1, x + correction, now, shrinks(count, now, size, x)
 
-    def shrinks(now: Array, before: Array, x: Array) -> Any:
+    def shrinks(count: Array, now: Array, before: Array, x: Array) -> Any:
         # NaN also ends it
-        return (now < 0.9 * before) & (now > enough * largest(jnp.abs(x)))
+        smaller = now < 0.9 * before
+        return (smaller if least == 0 else smaller | (count < least)) & (now > enough * largest(jnp.abs(x)))
 
-    least = float(jnp.finfo(b.dtype).eps) / 4
-    enough = least if rounding is None else max(rounding, least)
+    closest = float(jnp.finfo(b.dtype).eps) / 4
+    enough = closest if rounding is None else max(rounding, closest)
     x = divide(b)
     size = largest(jnp.abs(x))
     start = (match(jnp.zeros((), jnp.int32), x), x, size, size > 0)

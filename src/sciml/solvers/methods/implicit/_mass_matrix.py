@@ -72,9 +72,8 @@ def as_mass(mass: Any) -> Mass | None:
         )
     if callable(mass):
         raise TypeError(
-            "`mass` must be a constant matrix of shape (n, n), but is a function. If it depends on time or state, "
-            "return `jnp.linalg.solve(M, f)` from the model instead of `f`. If it is singular, add the rates as "
-            "unknowns z with y' = z and 0 = M(t, y) z - f(t, y), a system whose mass matrix is constant."
+            "`mass` must be a constant matrix of shape (n, n), but is a function. A matrix that depends on time or "
+            "state is part of a `sciml.DAE(lambda t, y, rate, args: M(t, y) @ rate - f(t, y, args))`."
         )
     matrix = np.asarray(mass)
     if not np.issubdtype(matrix.dtype, np.number) or np.iscomplexobj(matrix):

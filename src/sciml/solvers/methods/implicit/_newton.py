@@ -121,7 +121,7 @@ def by_criterion(criterion: Criterion, y0: Y, y1: Y, most: int) -> Ending:
     Args:
         criterion: The tolerances.
         y0: The state at the start of the step.
-        y1: A guess of that at its end, to which roots are increments.
+        y1: A guess of that at its end, to which roots are increments, of one or of more stages.
         most: How many iterations are made at most.
     """
     criterion, y0, y1 = jax.lax.stop_gradient((criterion, y0, y1))
@@ -133,7 +133,7 @@ def by_criterion(criterion: Criterion, y0: Y, y1: Y, most: int) -> Ending:
 
     def size(correction: Array, root: Array) -> Array:
         del root
-        found = criterion.size(unflattened(correction, y0), y0, y1)
+        found = criterion.size(unflattened(_of_all_stages(correction), y0), y0, y1)
         return found / enough(found)
 
     bearable = _SHARE_OF_TOLERANCES / enough(jnp.ones((), jnp.result_type(criterion.rtol)))

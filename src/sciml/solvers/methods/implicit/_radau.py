@@ -22,7 +22,7 @@ from ._newton import Ending, by_tolerated
 _SIX = math.sqrt(6)
 _NODES = ((4 - _SIX) / 10, (4 + _SIX) / 10, 1.0)
 _WEIGHTS = ((16 - _SIX) / 36, (16 + _SIX) / 36, 1 / 9)
-_ERRORS = (-(13 + 7 * _SIX) / 3, (7 * _SIX - 13) / 3, -1 / 3)
+ERRORS = (-(13 + 7 * _SIX) / 3, (7 * _SIX - 13) / 3, -1 / 3)
 _SHARE_OF_ERROR = 0.01
 """The iteration for the stages ends where its corrections are below this share of the error estimate."""
 
@@ -90,7 +90,7 @@ class Radau5(AbstractCollocation):
     def _error(self, slope: Array, h: Array, stages: Array, structures: tuple, factors: tuple) -> Array:
         r"""The estimate $(1 - h \gamma J)^{-1} \gamma (h f + \sum_i e_i Z_i)$, $\gamma$ the real eigenvalue."""
         gamma = float(self.method.blocks[0][0, 0])
-        right = gamma * (h.astype(slope.dtype) * slope + sum(e * z for e, z in zip(_ERRORS, stages)))
+        right = gamma * (h.astype(slope.dtype) * slope + sum(e * z for e, z in zip(ERRORS, stages)))
         return structures[0].substitute(factors[0], right)
 
     def finished(self, made: Made) -> Step:

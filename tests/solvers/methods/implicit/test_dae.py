@@ -1,0 +1,219 @@
+"""Differential-algebraic equations."""
+
+import functools as ft
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import sciml
+
+from . import dae_problems as problems
+from .dae_problems import pendulum
+
+
+def decay(t, y, rate, loss):
+    """a' = -loss a, a + b = 1, of index one."""
+    return {"a": rate["a"] + loss * y["a"], "b": y["a"] + y["b"] - 1}
+
+
+def decayed(loss, saveat=None, **options):
+    start = {"a": jnp.ones(()), "b": jnp.full((), 0.3)}
+    options = dict(rtol=1e-4, atol=1e-5) | options
+    return sciml.solve(sciml.DAE(decay), start, t0=0.0, t1=1.0, args=loss, saveat=saveat, **options)
+
+
+@pytest.mark.parametrize("options", [{}, dict(rtol=None, atol=None, dt=0.1)], ids=["adaptive", "fixed"])
+def test_index_one(options):
+    ts = jnp.linspace(0.0, 1.0, 5)
+    sol = decayed(jnp.array(2.0), ts, **options)
+    exact = np.exp(-2 * ts)
+    np.testing.assert_allclose(sol.ys["a"], exact, atol=1e-4)
+    np.testing.assert_allclose(sol.ys["b"], 1 - exact, atol=1e-4)  # of which the start was a guess
+    assert sol.solver == "Radau5"
+
+
+def test_members_and_gradients():
+    losses = jnp.array([0.5, 2.0])
+
+    def end(loss):
+        return decayed(loss).ys["b"][-1]
+
+    found = jax.vmap(end)(losses)
+    np.testing.assert_allclose(found, 1 - np.exp(-losses), atol=1e-4)
+    np.testing.assert_allclose(jax.grad(lambda x: jnp.sum(jax.vmap(end)(x)))(losses), np.exp(-losses), atol=1e-3)
+    np.testing.assert_allclose(jax.vmap(jax.grad(end))(losses), np.exp(-losses), atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["Direct", "Forward"])
+def test_adjoints(name):
+    adjoint = getattr(sciml.adjoints, name)()
+    found = jax.jacfwd(lambda loss: decayed(loss, adjoint=adjoint).ys["b"][-1])(jnp.array(2.0))
+    np.testing.assert_allclose(found, np.exp(-2.0), atol=1e-3)
+
+
+@pytest.mark.x64
+def test_a_rate_that_is_not_linear_and_its_branches():
+    """y'^2 = y has two solutions through a point."""
+
+    def end(rate):
+        model = sciml.DAE(lambda t, y, rate, args: rate**2 - y, rate0=rate)
+        return sciml.solve(model, 1.0, t0=0.0, t1=1.0, rtol=1e-8, atol=1e-8).ys[-1]
+
+    np.testing.assert_allclose(jax.vmap(end)(jnp.array([1.0, -1.0])), [2.25, 0.25], rtol=1e-8)
+
+
+@pytest.mark.x64
+def test_a_mass_matrix_of_time_and_state():
+    """(1 + t + y) y' = -y: its inverse function is known."""
+    model = sciml.DAE(lambda t, y, rate, args: (1 + t + y) * rate + y)
+    sol = sciml.solve(model, 1.0, t0=0.0, t1=2.0, rtol=1e-9, atol=1e-10)
+    other = sciml.solve(lambda t, y, args: -y / (1 + t + y), 1.0, t0=0.0, t1=2.0, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(sol.ys, other.ys, rtol=1e-8)
+
+
+@pytest.mark.x64
+def test_orders_of_components_of_index_one_to_three():
+    model, exact = sciml.DAE(problems.jay, index=problems.JAY_INDEX), problems.jay_solution(1.0)
+
+    @jax.jit
+    def errors(dt):
+        sol = sciml.solve(model, problems.jay_solution(0.0), t0=0.0, t1=1.0, args=1.0, dt=dt, max_steps=64)
+        return jax.tree.map(lambda x, y: jnp.max(jnp.abs(x[-1] - y)), sol.ys, exact)
+
+    coarse, fine = errors(1 / 16), errors(1 / 32)
+    orders = {name: np.log2(coarse[name] / fine[name]) for name in coarse}
+    assert orders["y"] > 4.8 and orders["z"] > 2.9 and orders["u"] > 1.9
+
+
+@pytest.mark.x64
+def test_jay_to_tolerances():
+    model, exact = sciml.DAE(problems.jay, index=problems.JAY_INDEX), problems.jay_solution(1.0)
+
+    def end(scale, tolerance=1e-9):
+        start = jax.tree.map(lambda x: x, problems.jay_solution(0.0))
+        return sciml.solve(model, start, t0=0.0, t1=1.0, args=scale, rtol=tolerance, atol=tolerance).ys
+
+    found = end(1.0)
+    for name, most in dict(y=1e-8, z=1e-6, u=1e-4).items():
+        np.testing.assert_allclose(found[name][-1], exact[name], atol=most)
+
+
+@pytest.mark.x64
+def test_the_transistor_amplifier():
+    def end(voltage):
+        start = problems.amplifier_start(voltage)
+        return sciml.solve(sciml.DAE(problems.amplifier), start, t0=0.0, t1=0.2, args=voltage, rtol=1e-7, atol=1e-7).ys[
+            -1
+        ]
+
+    np.testing.assert_allclose(end(6.0), problems.AMPLIFIER_END, rtol=1e-7)
+
+
+@pytest.mark.x64
+def test_the_slider_crank():
+    model = sciml.DAE(problems.slider_crank, index=problems.SLIDER_CRANK_INDEX)
+    sol = sciml.solve(
+        model, problems.slider_crank_start(), t0=0.0, t1=0.1, args=150.0, rtol=1e-6, atol=1e-6, saveat=[0.0, 0.1]
+    )
+    for name, found in problems.SLIDER_CRANK_FOUND.items():  # the published positions are rounded
+        np.testing.assert_allclose(sol.ys[name][0], found, atol=0.1)
+    rigid = slice(0, 3)  # the rod hardly bends
+    np.testing.assert_allclose(sol.ys["x"][-1][rigid], problems.SLIDER_CRANK_END["x"][rigid], rtol=1e-7)
+    np.testing.assert_allclose(sol.ys["v"][-1][rigid], problems.SLIDER_CRANK_END["v"][rigid], rtol=1e-4)
+    np.testing.assert_allclose(sol.ys["multipliers"][-1], problems.SLIDER_CRANK_END["multipliers"], rtol=2e-3)
+
+
+@pytest.mark.x64
+def test_fekete():
+    model = sciml.DAE(problems.fekete, index=problems.FEKETE_INDEX)
+    sol = sciml.solve(model, problems.fekete_start(), t0=0.0, t1=1000.0, args=0.5, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(sol.ys["p"][-1][:10], problems.FEKETE_END, atol=1e-5)
+    np.testing.assert_allclose(sol.ys["force"][-1], -4.75, rtol=1e-5)
+
+
+PENDULUM = sciml.DAE(pendulum, index=(1, 2, 3))
+
+
+def at_rest(length=1.0):
+    return jnp.array([length, 0.0]), jnp.zeros(2), jnp.zeros(())
+
+
+def swing(start, model=PENDULUM, **options):
+    return sciml.solve(model, start, t0=0.0, t1=0.5, args=1.0, **options)
+
+
+@pytest.mark.parametrize(
+    "model, start, match",
+    [
+        (sciml.DAE(pendulum), at_rest(), r"do not determine `y0\[2\]` at the start"),
+        (PENDULUM, at_rest(1.1), r"`y0\[0\]\[0\]` violates .* nearest consistent value is 1\."),
+        (PENDULUM, (at_rest()[0], jnp.array([0.1, 0.0]), jnp.zeros(())), r"`y0\[1\]\[0\]` violates .* \(a hidden"),
+    ],
+    ids=["not determined", "a constraint", "a hidden constraint"],
+)
+def test_starts_that_are_not_consistent(model, start, match):
+    with pytest.raises(sciml.SolveError, match=match):
+        swing(start, model)
+
+
+def test_arguments_that_are_refused():
+    with pytest.raises(ValueError, match="`index` must consist of the integers 1, 2 and 3, but has 4"):
+        sciml.DAE(pendulum, index=(1, 2, 4))
+    with pytest.raises(ValueError, match="`index` must be 1 or a PyTree of integers like `y0`"):
+        swing(at_rest(), sciml.DAE(pendulum, index=(1, 2)))
+    with pytest.raises(TypeError, match="`equations` must be callable as"):
+        sciml.DAE(lambda t, y: y)
+    with pytest.raises(TypeError, match=r"`solver=Rodas5P\(\)` does not support a `sciml.DAE`"):
+        swing(at_rest(), solver=sciml.solvers.Rodas5P())
+    with pytest.raises(ValueError, match=r"`adjoint=Gauss\(\)` does not support a `sciml.DAE`"):
+        swing(at_rest(), adjoint=sciml.adjoints.Gauss())
+    with pytest.raises(ValueError, match="`project` does not support a `sciml.DAE`"):
+        swing(at_rest(), project=lambda y: y[2])
+    with pytest.raises(TypeError, match="only `sciml.solve` supports it|Type-check"):
+        sciml.steady_state(PENDULUM, at_rest())
+    with pytest.raises(ValueError, match="Dense output does not support a `DAE`"):
+        swing(at_rest(), saveat=diffrax.SaveAt(dense=True))
+    with pytest.raises(ValueError, match="`residual` must return"):
+        swing(at_rest(), sciml.DAE(lambda t, y, rate, args: y[0]))
+
+
+@pytest.mark.x64
+def test_a_rounded_start_moves_to_the_constraint():
+    """Its derivatives are those of the projection."""
+
+    def corrected(q):
+        start = q, jnp.zeros(2), jnp.zeros(())
+        return swing(start, dt=0.5, saveat=[0.0]).ys[0][0]
+
+    q = jnp.array([0.6, -0.8])
+    np.testing.assert_allclose(jnp.sum(corrected(q + 1e-6) ** 2), 1, rtol=1e-12)
+    np.testing.assert_allclose(jax.jacrev(corrected)(q), np.eye(2) - np.outer(q, q), atol=1e-10)
+
+
+@pytest.mark.x64
+def test_a_pendulum_of_index_three_forwards_and_backwards():
+    run = ft.partial(sciml.solve, PENDULUM, args=1.0, rtol=1e-8, atol=1e-8)
+    sol = run(at_rest(), t0=0.0, t1=0.5)
+    q, v, _ = end = jax.tree.map(lambda x: x[-1], sol.ys)
+    np.testing.assert_allclose(q @ q, 1, atol=1e-12)
+    np.testing.assert_allclose(v @ v / 2 + 9.81 * q[1], 0, atol=1e-6)
+    back = run(end, t0=0.5, t1=0.0)
+    np.testing.assert_allclose(back.ys[0][-1], [1.0, 0.0], atol=1e-6)
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("solver", [sciml.solvers.Radau5()])
+def test_gradient_of_the_pendulum(solver):
+    """Also through the start, which the length moves; of fixed steps, whose differences have no noise."""
+
+    @jax.jit
+    def end(length):
+        sol = sciml.solve(PENDULUM, at_rest(), t0=0.0, t1=0.5, args=length, dt=0.01, solver=solver)
+        return sol.ys[0][-1, 1]
+
+    h = 1e-4
+    differences = (8 * (end(1 + h) - end(1 - h)) - (end(1 + 2 * h) - end(1 - 2 * h))) / (12 * h)
+    np.testing.assert_allclose(jax.grad(end)(1.0), differences, rtol=1e-6)
