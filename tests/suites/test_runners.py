@@ -37,6 +37,17 @@ def test_not_mapped():
 
 def test_own_part():
     assert diffrax.Tsit5().order(None) == 5
+
+@pytest.fixture
+def metered():
+    return solve(progress_meter=diffrax.TextProgressMeter())
+
+def test_fixture(metered):
+    assert metered
+
+def test_own_words():
+    with pytest.warns(UserWarning):
+        solve(max_steps=-1)
 """
 OF_SCIPY = """
 import numpy as np
@@ -72,7 +83,12 @@ def test_tests_of_diffrax_are_judged_by_rules(tmp_path):
     (tmp_path / "test" / "test_small.py").write_text(OF_DIFFRAX)
     found = of_diffrax.run(tmp_path)
     assert outcomes(found) == dict(
-        test_right="passed", test_not_right="wrong", test_not_mapped="refused", test_own_part="refused"
+        test_right="passed",
+        test_not_right="wrong",
+        test_not_mapped="refused",
+        test_own_part="refused",
+        test_fixture="refused",
+        test_own_words="refused",
     )
     assert "progress_meter" in next(x.why for x in found if x.case.endswith("not_mapped"))
     assert diffrax.diffeqsolve is original
