@@ -20,6 +20,8 @@ _WALKS, _NEW_ONES, _ACCEPTED = 4, 2, 0.3
 _CHAINS = 64
 # The information of data alone is at least this share of the information of data and effects in a step.
 _LEAST = 0.02
+# The shares of a step that are tried, so that no step into a flat region lowers the density of data and effects far.
+_SHARES = (1.0, 0.25, 0.0625, 0.0)
 # Steps of the second phase decrease as a power of their number; with a mean over them, any between 0.5 and 1 converges.
 _POWER = 0.7
 
@@ -112,6 +114,12 @@ def ascend_by_chains(
             curvature = -jax.jacfwd(jax.grad(log_p))(theta, zs[0])
             return zs, log_length + 0.5 * share**0.5 * (jnp.mean(shares) - _ACCEPTED), slopes, curvature
 
+        def densities(ladder: Array, zs: Array, *own: Any) -> Array:
+            def height(theta: Array) -> Array:
+                return jnp.mean(jax.vmap(true.joint(model_at(theta), *own))(zs))
+
+            return jax.vmap(height)(ladder)
+
         keys, given = jax.random.split(key, count), (population.subjects, population.data)
         each = of_subjects(of_subject, state.theta, state.zs, state.log_lengths, keys, *given)
         zs, log_lengths, slopes, curvatures = each
@@ -124,7 +132,11 @@ def ascend_by_chains(
         gradient = jnp.sum(jnp.mean(slopes, axis=1), axis=0) + jax.grad(prior)(state.theta)
         step = _step(gradient, squares, curvature - squares + _products(scores), count)
         length = jnp.where(k < first, jnp.asarray(0.5, theta.dtype), late**-_POWER)
-        new = state.theta + length * step
+        ladder = state.theta[None] + length * jnp.asarray(_SHARES, theta.dtype)[:, None] * step[None]
+        heights = jnp.sum(of_subjects(densities, ladder, zs, *given), axis=0) + jax.vmap(prior)(ladder)
+        heights = jnp.where(jnp.isnan(heights), -jnp.inf, heights)
+        # one unit per subject: Newton's step for the data alone passes the peak for these effects, but not so far
+        new = ladder[jnp.argmax(heights >= heights[-1] - count)]
         kept = jnp.where(k < first, new, state.mean + (new - state.mean) / late)
         return _State(new, zs, log_lengths, scores, squares, curvature, kept), None
 
