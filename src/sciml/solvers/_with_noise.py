@@ -93,7 +93,28 @@ def with_noisy_solver(
             f"`solver={type(solver).__name__}()` does not support noise. Use a stochastic method such as "
             "`diffrax.Euler()`, `diffrax.ItoMilstein()`, `diffrax.SPaRK()` or `sciml.solvers.SRIW1()`."
         )
+    if stepper is not None and stepper.with_levy and isinstance(request.key, BrownianPath):
+        shape = shape_of(model, interval.t0, y0, request.args)
+        if not shape.additive and not is_elementwise(model, shape, interval.t0, y0, request.args):
+            _check_points(request.key, request.dt)
     return request._replace(solver=solver, stepper=stepper, default_tolerances=_TOLERANCES)
+
+
+def _check_points(path: BrownianPath, dt: Any) -> None:
+    """Checks that fixed steps are not shorter than the lines between the stored points of a path.
+
+    Raises:
+        ValueError: If they are.
+    """
+    if dt is None or not all(map(concrete, (path.t0, path.t1, dt))):
+        return
+    steps = float(path.t1 - path.t0) / float(dt)
+    if steps > 1.01 * 2**path.stored_depth:
+        raise ValueError(
+            f"`dt`={dt} is shorter than the distance of the points of this `BrownianPath`, of which 2**"
+            f"{path.stored_depth} are stored for Levy areas. Pass "
+            f"`BrownianPath(key, t0, t1, depth={math.ceil(math.log2(steps))})` or a random key."
+        )
 
 
 def _with_reaction_solver(request: Request) -> Request:

@@ -215,6 +215,8 @@ def test_diagonal_noise_of_other_elements():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_a_path_of_too_many_points():
+def test_paths_of_too_many_and_too_few_points():
+    with pytest.raises(ValueError, match="depth=10"):
+        solve(integral(), jnp.zeros(3), sciml.BrownianPath(KEYS[0], 0.0, 1.0, depth=6), dt=1e-3)
     with pytest.raises(ValueError, match="depth=12"):
         solve(integral(), jnp.zeros(3), sciml.BrownianPath(KEYS[0], 0.0, 1.0, depth=17), dt=0.1)

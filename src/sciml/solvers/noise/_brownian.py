@@ -360,13 +360,18 @@ class BrownianPath(AbstractBrownian):
         """Returns increments over a step and their Levy areas; of several steps see `for_levy`."""
         return self.for_levy(count, dtype).with_levy(t, h, count, dtype)
 
+    @property
+    def stored_depth(self) -> int:
+        """The number of halvings if points are stored, for Levy areas."""
+        return STORED_DEPTH if self.depth == DEPTH else self.depth
+
     def for_levy(self, count: int, dtype: Any) -> "StoredPath":
         """Returns the path with its points and their Levy areas as arrays; if its depth is the default, a lower one.
 
         Raises:
             ValueError: If there are too many points.
         """
-        depth = STORED_DEPTH if self.depth == DEPTH else self.depth
+        depth = self.stored_depth
         if depth > _DEEPEST_STORED:
             raise ValueError(
                 f"Levy areas are stored for each of the 2**depth intervals of a path, and this `BrownianPath` has "
