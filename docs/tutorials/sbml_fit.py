@@ -25,6 +25,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import sciml
+import sciml.plot
 
 CLONE = pathlib.Path(sciml.__file__).parents[2]
 PROBLEM = CLONE / "docs/tutorials/data/boehm/Boehm_JProteomeRes2014.yaml"
@@ -48,22 +49,19 @@ def draw(problem, found, path: pathlib.Path) -> None:
         xlabel="time [min]", ylabel="share [%]", title="data, and the best fit", ylim=(0, 100)
     )
     middle.legend(frameon=False, fontsize="small")
-    best = found.xs[: found.reached(2.0)]
-    for x in best:
-        right.plot(x, np.arange(len(x)), "o", color="#0072B2", markersize=4, alpha=0.3)
-    right.plot(
-        np.asarray(problem.nominal),
-        np.arange(len(problem.names)),
-        "|",
-        color="black",
-        markersize=14,
+    sciml.plot.parameters(
+        found.xs[: found.reached(10.0)],
+        -found.log_posteriors[: found.reached(10.0)],
+        names=problem.names,
+        lower=problem.lower,
+        upper=problem.upper,
+        reference=problem.nominal,
+        within=2.0,
+        ax=right,
+        label="parameter, log10",
+        title="starts within 2 of the best: blue; published: bars",
     )
-    right.set_yticks(np.arange(len(problem.names)), problem.names, fontsize="x-small")
-    right.set(
-        xlabel="parameter, log10", title=f"the best {len(best)}; published: bars", xlim=(-5.2, 5.2)
-    )
-    for ax in (middle, right):
-        ax.spines[["top", "right"]].set_visible(False)
+    middle.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=120)
 
 
@@ -103,7 +101,7 @@ draw(problem, found, OUT / "sbml_fit.png")
 # - **Noise is estimated.** Its three scales are parameters, so this is not a least-squares problem. Each step uses the
 #   Gauss-Newton (Fisher) curvature of the whole likelihood, within a trust region and the bounds.
 # - **Waterfall plot.** The plateau on the left consists of the starts that found the best optimum, which is the published
-#   one: six of a hundred come within 0.1 of it, four within 0.001. The longer plateaus are other optima; the next is 7.6
+#   one: five of a hundred come within 0.1 of it, three of them closely. The longer plateaus are other optima; the next is 7.6
 #   lower. A single start would most likely end in one of them.
 # - **Identifiability.** The right picture compares the best starts with the published parameters. Rates that the data do
 #   not determine differ, for example the import of homodimers, which is at its bound. `problem.log_density()` is the
