@@ -23,6 +23,7 @@ from ...integrate._result import Result
 from ...methods.around._admissible import Within
 from ...methods.around._history import WithHistory
 from ...methods.around._projection import Projected
+from ...methods.around._wrapped import AbstractWrappedStepper
 from ...methods.implicit._esdirk import ESDIRK
 from ...methods.implicit._rosenbrock import Rosenbrock
 from ...terms._split_field import SplitField
@@ -159,9 +160,12 @@ def _check(integrator: Integrator, operands: Operands, variant: Variant, rtol: A
             "the backward pass also uses. Pass `rtol` or `atol` to `solve`, or leave them out here."
         )
     if isinstance(integrator.stepper, WithHistory):
+        method = integrator.stepper.base
+        while isinstance(method, AbstractWrappedStepper):  # the start of fixed steps has a method of its own
+            method = method.base
         raise TypeError(
             f"`adjoint={name}()` integrates an adjoint equation from the end, where a multistep method such as "
-            f"{type(integrator.stepper.base).__name__} has no earlier steps. "
+            f"{type(method).__name__} has no earlier steps. "
             "Use `adjoint=sciml.adjoints.Checkpointed()`, or a Runge-Kutta method."
         )
     if isinstance(integrator.stepper, Within | Projected):
