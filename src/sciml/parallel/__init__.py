@@ -8,7 +8,7 @@
   number.
 - `Mean`, `Variance`, `Quantiles`, `Histogram`, `TopK`: numbers for all members instead of one for each;
   `AbstractReduction` for custom reductions.
-- `multilevel`: means of functions of noisy paths to a given error; `MultilevelResult` is its result.
+- `multilevel`: means of functions of noisy paths to a given error, from many coarse paths and few fine ones.
 - `Retry`: what to do with members that failed.
 - `splitting`: the probability of a rare event, by copies of the paths that have come nearest to it.
 - `Domain`: a field split over devices: ghost layers from neighbours, sums, Fourier transforms.
@@ -26,7 +26,7 @@ from .. import _former_names as _former_names
 from ._ensemble import ensemble as ensemble
 from ._initialize import initialize as initialize
 from ._mesh import mesh as mesh
-from ._multilevel import MultilevelResult as MultilevelResult, multilevel as multilevel
+from ._multilevel import multilevel as multilevel
 from ._splitting import splitting as splitting
 from .domain._domain import Domain as Domain
 from .members._generated import generate as generate

@@ -82,6 +82,11 @@ def _method(solver: Any, y0: Y) -> AbstractStepper:
         special = traits.history or traits.rough or traits.jumps or traits.transforms_state or not traits.field_is_rate
         if traits.dense and not special:
             return found
+    if getattr(solver, "mass", None) is not None:
+        raise TypeError(
+            f"`solver={type(solver).__name__}(mass=...)` does not support delays. Leave out `mass`, and multiply the "
+            "rates by the inverse of the matrix if it has one."
+        )
     raise TypeError(
         f"`solver={type(solver).__name__}()` does not support delays. Use an explicit Runge-Kutta method such as "
         "`diffrax.Tsit5()`, or for stiff equations `sciml.solvers.Rodas5P()`."

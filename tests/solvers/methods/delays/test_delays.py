@@ -198,6 +198,8 @@ def test_refusals():
         solve(dt=1.5)
     with pytest.raises(TypeError, match=r"solver=.*does not support delays"):
         solve(solver=sciml.solvers.BDF())
+    with pytest.raises(TypeError, match=r"Rodas5P\(mass=\.\.\.\)` does not support delays"):
+        solve(solver=sciml.solvers.Rodas5P(mass=[[2.0]]))
     with pytest.raises(ValueError, match=r"adjoint=.*does not support delays"):
         solve(adjoint=sciml.adjoints.Gauss())
     with pytest.raises(ValueError, match="forwards in time"):
