@@ -210,6 +210,16 @@ _OPTIMISE = {
     **_named("the second argument, `y0`", "x0 initial_state"),
 }
 
+_RECEDING_HORIZON = {
+    name: option for name, option in _OPTIMISE.items() if option not in ("t1=", "guess=", "control_degree=", "max_steps=")
+} | {
+    **_named("steps=", "n_steps num_steps sim_steps"),
+    **_named("horizon=", "T prediction_horizon t1"),
+    **_named("horizon= and segments=, whose ratio is the length of a step", "dt sampling_time Ts"),
+    **_named("plant=", "simulator system real_model"),
+    **_named("max_steps=", "maxiter max_iter"),
+}
+
 _SENSITIVITY = {
     **_named("fn=", "function func f model_fn"),
     **_named("bounds=", "ranges problem"),
@@ -227,6 +237,7 @@ OTHER_NAMES: Mapping[str, Mapping[str, str]] = {
     "locate": _LOCATE,
     "locus": _LOCUS,
     "optimise": _OPTIMISE,
+    "receding_horizon": _RECEDING_HORIZON,
     "fit": _FIT,
     "train": _TRAIN,
     "ensemble": _ENSEMBLE,

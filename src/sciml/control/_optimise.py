@@ -19,7 +19,7 @@ from .._types import Args, IntScalarLike, RealScalarLike, Y
 from ..solvers.methods._ravel import flattened, unflattened
 from ..solvers.roots._implicit_root import with_derivatives
 from ..solvers.terms._field import arrays_of
-from ._interior_point import minimised
+from ._interior_point import Iterate, minimised
 from ._plan import ControlPlan, Warm
 from ._problem import ControlProblem, box, spread
 from ._structured import condensed, factorised, solution
@@ -212,30 +212,36 @@ def plan_of(given: Given, guess: Any, max_steps: Any, numerics: Numerics) -> Con
     """Returns the plan of one member."""
     given = promote(given)
     problem, v, mu = started(given, numerics, guess)
+    v, found = optimum(problem, v, mu, numerics.tolerance, max_steps, given)
+    return _plan(problem, v, found)
+
+
+def optimum(
+    problem: Transcription, v: Variables, mu: Array, tolerance: float, max_steps: Any, like: Any
+) -> tuple[Variables, Iterate]:
+    """Returns a minimum with its derivatives, and the end of the iteration; see `minimised`."""
 
     def run(_: Any, v: Variables) -> tuple:
-        found = minimised(problem, v, mu, numerics.tolerance, max_steps, (given, v))
-        return found.v, found._replace(v=None)
+        found = minimised(problem, v, mu, tolerance, max_steps, (like, v))
+        return found.v, found
 
     # the iteration has no derivatives: this root has none
     nothing = lambda _, b: jax.tree.map(jnp.zeros_like, b)  # noqa: E731
     v, found = jax.lax.custom_root(lambda v: v, v, run, nothing, has_aux=True)
-    v, mu = jax.lax.stop_gradient((v, found.mu))
-    good = found.status == int(Status.successful)
-
+    v, last = jax.lax.stop_gradient((v, found.mu))
     x, unravel = ravel_pytree(v)
 
     def residuals(x: Array) -> Array:
-        return ravel_pytree(problem.gradient(unravel(x), mu)[0])[0]
+        return ravel_pytree(problem.gradient(unravel(x), last)[0])[0]
 
     def solved(along: Callable, b: Array) -> Array:
         def solve(_: Callable, b: Array) -> Array:
-            return ravel_pytree(_by_conditions(problem, v, mu, unravel(b)))[0]
+            return ravel_pytree(_by_conditions(problem, v, last, unravel(b)))[0]
 
         return jax.lax.custom_linear_solve(along, b, solve, symmetric=True)
 
-    v = unravel(with_derivatives(residuals, x, good, solved))
-    return _plan(problem, v, found)
+    good = found.status == int(Status.successful)
+    return unravel(with_derivatives(residuals, x, good, solved)), found
 
 
 def _by_conditions(problem: Transcription, v: Variables, mu: Array, b: Variables) -> Variables:
@@ -283,10 +289,7 @@ def started(given: Given, numerics: Numerics, guess: Any) -> tuple[Transcription
         free=free,
     )
     if warm is not None:
-        v, mu = warm.unknowns, jnp.asarray(_WARM, dtype)
-        centred = jax.tree.map(lambda s, z, w: _centred(s, z / w, mu), v.slack, v.force, problem.barrier())
-        force = jax.tree.map(lambda s, w: mu * w / s, centred, problem.barrier())
-        return problem, v._replace(start=problem.start(v), slack=centred, force=force), mu
+        return problem, *rewarmed(problem, warm.unknowns)
     mu = jnp.asarray(_COLD, dtype)
     end, at_end = jax.eval_shape(problem.at_end, problem.fixed)[1:]
     width = problem.fixed.size + controls.shape[2]
@@ -314,6 +317,14 @@ def started(given: Given, numerics: Numerics, guess: Any) -> tuple[Transcription
     )
     problem = problem._replace(scale=jax.lax.stop_gradient(jnp.minimum(1.0, 100 / steepest)))
     return problem, v._replace(force=jax.tree.map(lambda s, w: mu * w / s, slack, problem.barrier())), mu
+
+
+def rewarmed(problem: Transcription, v: Variables) -> tuple[Variables, Array]:
+    """Returns the first iterate, and the first barrier parameter, from the solution of a similar problem."""
+    mu = jnp.asarray(_WARM, v.inner.dtype)
+    centred = jax.tree.map(lambda s, z, w: _centred(s, z / w, mu), v.slack, v.force, problem.barrier())
+    force = jax.tree.map(lambda s, w: mu * w / s, centred, problem.barrier())
+    return v._replace(start=problem.start(v), slack=centred, force=force), mu
 
 
 def _guessed(guess: Any, ts: Array, y0: Array, u0: Array, basis: Basis) -> tuple[Array, Array]:

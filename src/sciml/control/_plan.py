@@ -57,22 +57,8 @@ class ControlPlan(eqx.Module):
 
     def shifted(self) -> "ControlPlan":
         """Returns the plan one segment later, as a guess for the next optimisation of a receding horizon."""
-
-        def later(x: Array) -> Array:
-            return jnp.concatenate([x[1:], x[-1:]])
-
-        v = self.warm.unknowns
-        slack, force = (x._replace(points=later(x.points)) for x in (v.slack, v.force))
-        start = jnp.append(v.inner[0, -1], v.start[-1])
-        moved = v._replace(
-            start=start,
-            inner=later(v.inner),
-            controls=later(v.controls),
-            defects=later(v.defects),
-            slack=slack,
-            force=force,
-        )
-        return eqx.tree_at(lambda plan: plan.warm, self, self.warm._replace(unknowns=moved))
+        later = self.warm._replace(unknowns=self.warm.unknowns.later())
+        return eqx.tree_at(lambda plan: plan.warm, self, later)
 
     def _at(self, t: Array) -> tuple[Y, PyTree]:
         degree = self.warm.unknowns.inner.shape[1]

@@ -53,6 +53,21 @@ class Variables(NamedTuple):
     slack: Inequalities
     force: Inequalities
 
+    def later(self) -> "Variables":
+        """Returns the unknowns one segment later; the last segment stays."""
+
+        def moved(x: Array) -> Array:
+            return jnp.concatenate([x[1:], x[-1:]])
+
+        return self._replace(
+            start=jnp.append(self.inner[0, -1], self.start[-1]),
+            inner=moved(self.inner),
+            controls=moved(self.controls),
+            defects=moved(self.defects),
+            slack=self.slack._replace(points=moved(self.slack.points)),
+            force=self.force._replace(points=moved(self.force.points)),
+        )
+
 
 class Basis(NamedTuple):
     """The polynomials of a segment from 0 to 1.
