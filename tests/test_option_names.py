@@ -20,6 +20,7 @@ FUNCTIONS = {
     "locate": sciml.bifurcation.locate,
     "locus": sciml.bifurcation.locus,
     "optimise": sciml.control.optimise,
+    "receding_horizon": sciml.control.receding_horizon,
     "fit": sciml.fit,
     "train": training.train,
     "ensemble": sciml.parallel.ensemble,

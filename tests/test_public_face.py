@@ -15,7 +15,7 @@ from tests.test_architecture import public_names
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
-MOST = 436
+MOST = 437
 """How many public names there may be. A new name replaces an old one, or the reviewer agrees to raise this number.
 
 Populations added six: `MultivariateNormal`, `npde`, `fisher_information`, `optimal_design`, `plot.etas` and

@@ -174,6 +174,13 @@ def test_own_stencil(tmp_path):
     assert adjoint > 0 and abs(adjoint - difference) < 0.02 * adjoint
 
 
+def test_swing_up(tmp_path):
+    printed = run("swing_up", tmp_path, MEMBERS="20")
+    angle = float(re.search(r"^angle after 4.5 s: (\S+) ", printed, re.MULTILINE)[1])
+    assert abs(angle - 3.1416) < 0.05
+    assert "20 problems: 20 solved" in printed
+
+
 def test_ball_and_thermostat(tmp_path):
     printed = run("ball_and_thermostat", tmp_path)
     slopes = re.findall(r"(-?[\d.]+)(?: s by events, | h each, exactly )(-?[\d.]+)", printed)

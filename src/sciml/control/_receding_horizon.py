@@ -62,7 +62,7 @@ def receding_horizon(
 
     In each step the problem is solved from the present state over `horizon`. The plant follows the control of the first
     segment, which is constant, and the next optimisation starts from the rest of the plan (warm start). All steps are
-    one compiled loop. Derivatives pass through all optimisations and the plant, so costs and models can be tuned.
+    one compiled loop. Derivatives pass through all optimisations and the plant, in reverse mode.
 
     Args:
         problem: The problem, with a fixed duration.
