@@ -14,7 +14,7 @@ import optax
 from jaxtyping import PyTree
 
 import sciml
-from sciml import bifurcation, inference, models, parallel, spatial, training
+from sciml import bifurcation, control, inference, models, parallel, spatial, training
 from sciml.spatial import Dirichlet, Grid, Neumann, Outflow, Periodic
 
 BOEHM = pathlib.Path(__file__).parents[1] / "docs" / "tutorials" / "data" / "boehm"
@@ -379,6 +379,18 @@ def cycle() -> Program:
     return Program(run, jnp.asarray(1.0))
 
 
+def planned() -> Program:
+    """Returns the optimal controls of a pendulum."""
+    problem = control.ControlProblem(
+        lambda t, y, u, k: jnp.stack([y[1], u - k * jnp.sin(y[0])]),
+        running=lambda t, y, u, k: y[0] ** 2 + u**2,
+        end=lambda t1, y1, k: y1,
+        u_bounds=(-2.0, 2.0),
+    )
+    run = lambda k: control.optimise(problem, jnp.array([1.0, 0.0]), 0.0, t1=3.0, args=k, throw=False).us  # noqa: E731
+    return Program(run, jnp.asarray(1.0))
+
+
 def trained() -> Program:
     """Returns a few steps of training."""
     ts = jnp.linspace(0.0, 3.0, 20)
@@ -472,6 +484,7 @@ PROGRAMS: dict[str, dict[str, Make]] = {
         "boundary values": ends,
         "branch of steady states": branch,
         "limit cycle": cycle,
+        "optimal control": planned,
     },
     "stiff equations": {
         "Robertson": lambda: ours(ROBERTSON, Y3, 100.0, solver=RODAS),

@@ -142,7 +142,7 @@ def first_force(y):
     return plan.us[0], plan.status
 
 
-states = upright + jax.random.uniform(jax.random.key(0), (MEMBERS, 4), minval=-0.5, maxval=0.5)
+states = upright + jax.random.uniform(jax.random.key(0), (MEMBERS, 4), minval=-0.3, maxval=0.3)
 controller = jax.jit(jax.vmap(first_force)).lower(states).compile()
 began = time.perf_counter()
 forces, status = jax.block_until_ready(controller(states))

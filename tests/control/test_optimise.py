@@ -120,6 +120,20 @@ def test_free_initial_state_and_limits_at_the_end():
     assert plan.ys[-1, 0] >= 0.5 - 1e-3
 
 
+@pytest.mark.x64
+def test_a_plan_is_a_guess():
+    problem, start = bryson_denham(), jnp.array([0.0, 1.0])
+    options = dict(t1=1.0, segments=9)
+    plan = control.optimise(problem, start, 0.0, args=0.15, **options)
+    warm = control.optimise(problem, start, 0.0, args=0.149, guess=plan, **options)
+    cold = control.optimise(problem, start, 0.0, args=0.149, **options)
+    assert warm.steps < cold.steps
+    np.testing.assert_allclose(warm.ys, cold.ys, atol=1e-6)
+    assert plan.shifted().ts is plan.ts
+    with pytest.raises(ValueError, match="`guess` must have 5 segments of degree 3"):
+        control.optimise(problem, start, 0.0, args=0.149, guess=plan, t1=1.0, segments=5)
+
+
 def test_failures():
     problem = bryson_denham()
     start = jnp.array([0.0, 1.0])

@@ -132,6 +132,12 @@ def optimise(
         ```
     """
     given, numerics = checked(problem, y0, u0, t0, t1, args, segments, degree, control_degree, rtol)
+    if isinstance(guess, ControlPlan):
+        here, there = (given.mesh.size - 1, degree), guess.warm.unknowns.inner.shape[:-1]
+        if here != there:
+            raise ValueError(f"`guess` must have {here[0]} segments of degree {here[1]}, but its points are {there}.")
+    elif guess is not None and not callable(guess):
+        raise TypeError(f"`guess` must be a function of time or a plan of `optimise`, but {no_instance(guess)}.")
     found = _optimised(given, guess, check_max_steps(max_steps), numerics)
     if throw and concrete(found.status):
         raise_for_status(found.status, where="optimise")
@@ -175,9 +181,9 @@ def checked(
     if not rtol > 0:
         raise ValueError(f"`rtol` must be positive, but is {rtol}.")
     with jax.ensure_compile_time_eval():  # also within `jax.jit`
-        box(problem.y_bounds, y0, dtype, "y_bounds")
-        box(problem.u_bounds, u0, dtype, "u_bounds")
-        box(problem.t1_bounds, times[0], dtype, "t1_bounds")
+        for name, like in {"y_bounds": y0, "u_bounds": u0, "t1_bounds": times[0]}.items():
+            if getattr(problem, name) is not None:
+                box(getattr(problem, name), like, dtype, name)
         free = tuple(bool(x) for x in np.asarray(spread(problem.free, y0, "free")))
     tolerance = max(rtol, _ROUNDING * float(jnp.finfo(dtype).eps))
     given = Given(problem, arrays_of(args), y0, u0, *times, _mesh(segments, dtype))
@@ -192,7 +198,7 @@ def _mesh(segments: Any, dtype: Any) -> Array:
         ValueError: If they do not ascend from 0 to 1.
     """
     if np.ndim(segments) == 0:
-        return jnp.linspace(0.0, 1.0, check_count(segments, "segments", "optimise") + 1, dtype=dtype)
+        return jnp.asarray(np.linspace(0.0, 1.0, check_count(segments, "segments", "optimise") + 1), dtype)
     if np.ndim(segments) != 1 or np.shape(segments)[0] < 2:
         raise ValueError(f"`segments` must be a number or have shape (ends,), but has shape {np.shape(segments)}.")
     if concrete(segments):
@@ -329,7 +335,7 @@ def rewarmed(problem: Transcription, v: Variables) -> tuple[Variables, Array]:
 
 def _guessed(guess: Any, ts: Array, y0: Array, u0: Array, basis: Basis) -> tuple[Array, Array]:
     """Returns states and controls at all points."""
-    if not callable(guess):
+    if guess is None or isinstance(guess, ControlPlan):
         states = jnp.broadcast_to(y0, (*ts.shape, y0.size))
         controls = jnp.broadcast_to(u0, (*ts.shape, u0.size))
     else:
