@@ -211,7 +211,7 @@ _OPTIMISE = {
 }
 
 _RECEDING_HORIZON = {
-    name: option for name, option in _OPTIMISE.items() if option not in ("t1=", "guess=", "control_degree=", "max_steps=")
+    name: option for name, option in _OPTIMISE.items() if option not in ("t1=", "guess=", "control_degree=")
 } | {
     **_named("steps=", "n_steps num_steps sim_steps"),
     **_named("horizon=", "T prediction_horizon t1"),
