@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._checks import check_count, check_key, check_state
+from .._interfaces._dae import AbstractDAE
 from .._interfaces._delayed import AbstractDelayed
 from .._interfaces._reactions import AbstractReactions
 from .._interfaces._stochastic import AbstractStochastic
@@ -276,7 +277,7 @@ def simulate(
     """
     check_progress(progress, where="simulate")
     check_keys(model, key)
-    if not has_equations_of_its_own(model):
+    if not has_equations_of_its_own(model) or isinstance(model, AbstractDAE):
         check_callable(model)
     if output is not None and not callable(output):
         raise TypeError(f"`output` must be callable as `output(t, y, args)`, but is {output!r}.")

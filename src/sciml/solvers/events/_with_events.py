@@ -308,6 +308,8 @@ class WithEvents(AbstractWrappedStepper):
                 y1 = moment.y
             elif self._enters:
                 y1 = self._entered(field, now, y1, shown)
+                if knows_rate(self.base) and not self.base.traits.field_is_rate:
+                    shown = self._shown(field, y1)  # with algebraic variables that are consistent
             later, y1, away = self._beyond(attempt, moment, y1, _any(comes), over)
             values = field.conditions(now, shown)
             kept = self._sides_of(own, tuple(x.side for x in found))

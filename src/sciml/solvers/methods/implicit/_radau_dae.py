@@ -128,7 +128,16 @@ class RadauDAE(AbstractStepper):
 
         _check_like(y, jax.eval_shape(lambda y: residual(model, args, t, y, y), y), "residual")
         _check_like(y, jax.eval_shape(lambda y: first_rate(model, args, t, y), y), "first_rate")
-        return close_split_field(model, args, {"residual": (residual, (t, y, y)), "first_rate": (first_rate, (t, y))})
+
+        def values(model, args, t, y):
+            return WithRate(residual(model, args, t, y.y, y.rate), y.rate)
+
+        functions = {
+            "residual": (residual, (t, y, y)),
+            "first_rate": (first_rate, (t, y)),
+            "field": (values, (t, WithRate(y, y))),  # by which events read where the equations jump
+        }
+        return close_split_field(model, args, functions)
 
     def prepare(self, field: Any, t: RealScalarLike, y: Y) -> tuple[WithRate, BoolScalarLike]:
         """Returns a consistent state near a guess, with its rate."""
@@ -153,7 +162,7 @@ class RadauDAE(AbstractStepper):
         """Returns the size of a first step, by the rate of the initial state."""
         y = start.y
 
-        def slope(t: Array, x: Y) -> Y:
+        def slope(t: RealScalarLike, x: Y) -> Y:
             del t, x
             return y.rate
 
