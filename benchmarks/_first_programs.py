@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import optimistix as optx
 from jaxtyping import PyTree
 
 import sciml
@@ -90,6 +91,11 @@ def ball(t: Any, y: Any, restitution: Any) -> Any:
     return jnp.stack([y[1], jnp.full_like(y[1], -9.81)])
 
 
+def falling(t: Any, y: Any, gravity: Any) -> Any:
+    """A ball whose gravity is a parameter, on which the landing depends."""
+    return jnp.stack([y[1], -gravity])
+
+
 def height(t: Any, y: Any, args: Any, **kwargs: Any) -> Any:
     """Its height."""
     return y[0]
@@ -101,9 +107,9 @@ def two_compartments(t: Any, y: Any, rates: Any) -> Any:
     return jnp.stack([back * y[1] - (out + there) * y[0], there * y[0] - back * y[1]])
 
 
-def bounces(events: Any, **options: Any) -> Program:
-    """Returns a ball that falls on the floor."""
-    return ours(ball, jnp.array([1.0, 0.0]), 2.0, jnp.asarray(0.8), events=events, **TIGHT, **options)
+def bounces() -> Program:
+    """Returns a ball that bounces."""
+    return ours(ball, jnp.array([1.0, 0.0]), 2.0, jnp.asarray(0.8), events=BOUNCE, **TIGHT)
 
 
 def thermostat() -> Program:
@@ -442,7 +448,7 @@ def swept() -> Program:
         options = dict(t0=0.0, t1=10.0, rtol=1e-3, atol=1e-3, max_steps=500, throw=False)
         return sciml.solve(models.VanDerPol(mu=mu), jnp.array([2.0, 0.0]), **options)
 
-    call = lambda mus: parallel.sweep(run, mus, output=lambda sol: sol.ys[-1], progress=False).outputs  # noqa: E731
+    call = lambda mus: parallel.sweep(run, mus, output=lambda sol: sol.ys[-1], progress=False).values  # noqa: E731
     return Program(call, jnp.linspace(0.1, 5.0, 64), whole=True)
 
 
@@ -507,11 +513,11 @@ PROGRAMS: dict[str, dict[str, Make]] = {
         "PEtab": petab,
     },
     "events": {
-        "bouncing ball": lambda: bounces(BOUNCE),
-        "landing": lambda: bounces(LANDING),
+        "bouncing ball": bounces,
+        "landing": lambda: ours(falling, jnp.array([1.0, 0.0]), 2.0, jnp.asarray(9.81), events=LANDING, **TIGHT),
         "landing | diffrax": lambda: theirs(
-            ball, jnp.array([1.0, 0.0]), 2.0, jnp.asarray(0.8), diffrax.Tsit5(),
-            event=diffrax.Event(height, diffrax.VeryChord(1e-6, 1e-6)),
+            falling, jnp.array([1.0, 0.0]), 2.0, jnp.asarray(9.81), diffrax.Tsit5(),
+            event=diffrax.Event(height, optx.Newton(1e-5, 1e-5)),
         ),
         "thermostat": thermostat,
         "doses": doses,
