@@ -62,7 +62,7 @@ class ControlProblem(eqx.Module):
             u_bounds=(-10.0, 10.0),
         )
         plan = control.optimise(problem, jnp.zeros(2), 0.0, t1=1.0)
-        assert abs(plan.cost - 12.0) < 1e-6
+        assert abs(plan.cost - 12.0) < 1e-3
         ```
     """
 
