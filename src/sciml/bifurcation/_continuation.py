@@ -337,10 +337,10 @@ def _followed(
     still = problem._replace(constants=jax.lax.stop_gradient(problem.constants))
     rows_of = jax.lax.stop_gradient((u, tangents, normals, line.near, values))
 
-    def between(_: None, row: Array) -> tuple[None, tuple[FoundPoint, tuple]]:
+    def located(_: None, row: Array) -> tuple[None, tuple[FoundPoint, tuple]]:
         return None, _between(still, *rows_of, kinds[row], row)
 
-    _, (found, near) = scan(between, None, chosen, like=(still.constants, rows_of))
+    _, (found, near) = scan(located, None, chosen, like=(still.constants, rows_of))
     points = jax.vmap(lambda found, near: as_point(problem._replace(near=near), found))(found, near)
     states, ways = (jax.vmap(problem.state)(x, line.near) for x in (u, tangents))
     if cycles:
