@@ -90,9 +90,13 @@ def rows_of(subs: list[diffrax.SubSaveAt], t0: Any, t1: Any, steps: Any, knots: 
     known = all(map(concrete, given))
     xp: Any = np if known else jnp
     of_members = next(filter(on_explicit_axes, given), None)
+    # JAX joins no arrays that are sharded by their type if the tangent of one of them is zero
+    nothing = (
+        0 if of_members is None else sum(0 * _finite(jnp.ravel(jnp.asarray(x, dtype))[0]) for x in given if np.size(x))
+    )
 
     def array(x: Any) -> Any:
-        return np.asarray(x, np.float64) if known else on_mesh_of(of_members, jnp.asarray(x, dtype))
+        return np.asarray(x, np.float64) if known else on_mesh_of(of_members, jnp.asarray(x, dtype)) + nothing
 
     backwards = array(t1) < array(t0)
 
@@ -119,6 +123,10 @@ def rows_of(subs: list[diffrax.SubSaveAt], t0: Any, t1: Any, steps: Any, knots: 
     places = np.cumsum([0] + [len(x) for x in ts])
     inverse = xp.argsort(order)
     return Rows(every[order], [inverse[a:b] for a, b in zip(places, [*places[1:], None])], ts)
+
+
+def _finite(x: Array) -> Array:
+    return jnp.where(jnp.isfinite(x), x, jnp.zeros_like(x))
 
 
 def saves_end_apart(saveat: Any) -> bool:
