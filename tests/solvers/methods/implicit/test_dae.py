@@ -98,7 +98,8 @@ def test_jay_to_tolerances():
         return sciml.solve(model, start, t0=0.0, t1=1.0, args=scale, rtol=tolerance, atol=tolerance).ys
 
     found = end(1.0)
-    for name, most in dict(y=1e-8, z=1e-6, u=1e-4).items():
+    # the last step is as short as t1 requires, and the error of y reaches u divided by the square of its length
+    for name, most in dict(y=1e-8, z=1e-6, u=1e-3).items():
         np.testing.assert_allclose(found[name][-1], exact[name], atol=most)
 
 
