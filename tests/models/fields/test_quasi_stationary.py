@@ -6,9 +6,21 @@ import numpy as np
 import pytest
 
 import sciml
+from sciml import parallel
 from sciml.models import FokkerPlanck
 from sciml.models.fields._fokker_planck import geometric_mean, weights
-from sciml.spatial import Dirichlet, Grid, Neumann, Robin
+from sciml.spatial import (
+    Boundaries,
+    Dirichlet,
+    Grid,
+    Immersed,
+    Neumann,
+    OrthogonalGrid,
+    Periodic,
+    Polar,
+    Robin,
+    clustered_faces,
+)
 
 ONE_SIDE = {"x-": Dirichlet(0.0), "x+": Neumann(0.0)}
 
@@ -96,6 +108,48 @@ def test_a_square():
     np.testing.assert_allclose(jax.grad(lambda d: model(d).quasi_stationary()[1])(0.5), 2 * rate, rtol=1e-7)
 
 
+LINE, SQUARE = Grid(24, -2.0, 2.0), Grid((8, 8), 0.0, 1.0)
+DISC = OrthogonalGrid([clustered_faces(8, widest=0.0), np.linspace(0.0, 2 * np.pi, 9)], Polar())
+PLACES = {
+    "stretched": (OrthogonalGrid([clustered_faces(20, -2.0, 2.0)]), Dirichlet(0.0), None),
+    "disc": (DISC, {"r": Dirichlet(0.0), "theta": Periodic()}, None),
+    "body on a line": (LINE, Dirichlet(0.0), jnp.zeros(24, bool).at[8].set(True)),
+    "body in a square": (SQUARE, Dirichlet(0.0), jnp.zeros((8, 8), bool).at[3:5, 3:5].set(True)),
+}
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("name", PLACES)
+def test_it_is_the_slowest_decay_on_every_grid(name):
+    """Against all eigenvalues of the rates."""
+    grid, sides, solid = PLACES[name]
+    body = None if solid is None else Immersed(solid)
+    model = FokkerPlanck(grid, Boundaries(grid, sides, body=body), lambda *x: sum(c**2 / 2 for c in x), 0.5)
+    density, rate = model.quasi_stationary()
+    np.testing.assert_allclose(model(0.0, density, None), -rate * density, atol=1e-8)
+    np.testing.assert_allclose(grid.integrate(density), 1.0, rtol=1e-12)
+    inside = np.ones(density.size, bool) if solid is None else ~np.asarray(solid).ravel()
+    jacobian = jax.jacfwd(lambda u: model(0.0, u, None))(density).reshape(density.size, -1)[inside][:, inside]
+    np.testing.assert_allclose(rate, -np.linalg.eigvals(jacobian).real.max(), rtol=1e-8)
+    assert jnp.all(density.ravel()[inside] > 0) and not density.ravel()[~inside].any()
+
+
+@pytest.mark.x64
+def test_a_grid_that_is_split_over_devices():
+    grid, sides = Grid(16, -1.0, 1.0), {"x-": Neumann(0.0), "x+": Robin(0.3, 1.0)}
+    domain = parallel.Domain(("x",), boundary=Boundaries(grid, sides), mesh=parallel.mesh(member=1, x=8))
+    whole, split = (FokkerPlanck(grid, boundary, lambda x: x**4 / 4, 0.3) for boundary in (sides, domain))
+
+    def found(_, model):
+        density, rate = model.quasi_stationary()
+        return density, jnp.full_like(density, rate)
+
+    density, rate = domain.run(found, jnp.zeros(16), split)
+    expected = whole.quasi_stationary()
+    np.testing.assert_allclose(density, expected[0], rtol=1e-12)
+    np.testing.assert_allclose(rate, expected[1], rtol=1e-12)
+
+
 def test_float32():
     model = sciml.with_dtype(between_walls(64), jnp.float32)
     density, rate = model.quasi_stationary()
@@ -119,7 +173,18 @@ def test_without_absorption_it_is_refused():
         between_walls(8, boundary=Neumann(0.0)).quasi_stationary()
 
 
-@pytest.mark.x64
+def test_particles_that_arrive_are_refused():
+    inflow = {"x-": Neumann(0.1), "x+": Dirichlet(0.0)}
+    with pytest.raises(ValueError, match="through which nothing arrives"):
+        between_walls(8, boundary=inflow).quasi_stationary()
+
+    def rate(slope):
+        return between_walls(8, boundary={"x-": Neumann(slope), "x+": Dirichlet(0.0)}).quasi_stationary()[1]
+
+    traced = jax.jit(rate)
+    assert jnp.isnan(traced(0.1)) and traced(0.0) > 0
+
+
 def test_detailed_balance_to_rounding():
     """Also where the force between two cells is small, and the weights are polynomials."""
     p = jnp.linspace(-0.02, 0.02, 401)

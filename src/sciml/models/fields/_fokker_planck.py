@@ -9,7 +9,7 @@ import jax.flatten_util
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..._checks import check_real
+from ..._checks import check_real, concrete
 from ..._interfaces._model import AbstractSplit
 from ..._jax._loops import scan, while_loop
 from ..._jax._vma import promote
@@ -261,10 +261,11 @@ class FokkerPlanck(AbstractSplit):
 
         Returns:
             The density $u$ and the rate $\lambda$; NaN if the iteration did not converge, as it does not if two parts
-            of the grid are absorbed at nearly the same rate and exchange nothing, or if the rate is lost in rounding.
+            of the grid are absorbed at nearly the same rate and exchange nothing, if the rate is lost in rounding, or
+            if particles arrive and the values at the sides are traced.
 
         Raises:
-            ValueError: If no side absorbs.
+            ValueError: If no side absorbs, or particles arrive through one.
 
         Source:
             P. Collet, S. Martinez and J. San Martin, Quasi-Stationary Distributions, Springer, 2013.
@@ -289,8 +290,16 @@ class FokkerPlanck(AbstractSplit):
                 "`quasi_stationary` needs a side that absorbs, `Dirichlet(0.0)` or `Robin(a, 1.0)`, but nothing leaves "
                 "through the sides of `boundary`. The law without absorption is `stationary()`."
             )
+        zero = jnp.zeros_like(self.potential)
+        arrives = jnp.any(self.rest(0.0, zero, None) != 0)
+        if concrete(arrives) and arrives:
+            raise ValueError(
+                "`quasi_stationary` needs sides through which nothing arrives, such as `Dirichlet(0.0)`, `Neumann(0.0)` "
+                "and `Robin(a, 1.0)`, but `boundary` has values that are not zero."
+            )
         system = _absorption(self)
         w, converged = _leading(jax.lax.stop_gradient(system))
+        converged &= ~arrives
 
         def equations(pair: tuple[Array, Array]) -> tuple[Array, Array]:
             w, rate = pair
@@ -302,8 +311,6 @@ class FokkerPlanck(AbstractSplit):
         # the quotient has the derivatives of the rate, without the cancellation of the equations
         rate = system.rate(w)
         u = w * system.weights
-        if self.boundary.body is not None:
-            u = jnp.where(self.boundary.body.fluid, u, 0)
         u = u / self.boundary.grid.integrate(u)
         return jnp.where(converged, u, jnp.nan), jnp.where(converged, rate, jnp.nan)
 
@@ -435,6 +442,9 @@ def _absorption(model: FokkerPlanck) -> _Absorption:
     leaves = matrix.reaction - volumes
     # away from the sides it is rounding, which may be more than all that leaves
     leaves = jnp.where(leaves > _ROUNDING * float(jnp.finfo(one.dtype).eps) * matrix.diagonal(), leaves, 0)
+    body = model.boundary.body
+    if body is not None:  # nothing is in it: there w = 0
+        volumes, leaves = jnp.where(body.fluid, volumes, 0), jnp.where(body.fluid, leaves, 1)
     return _Absorption(Faces(matrix.shape, matrix.periodic, matrix.couplings, leaves), volumes, weights)
 
 
@@ -462,7 +472,9 @@ def _leading(system: _Absorption) -> tuple[Array, Array]:
     good = change <= _CONVERGED * eps
     # a smaller one is lost in rounding, in one dimension of squares
     smallest = _ROUNDING * eps ** (2 if volumes.ndim == 1 else 1)
-    return w, good & (rate > smallest * jnp.max(couplings.diagonal() / volumes))
+    filled = volumes > 0
+    fastest = jnp.max(jnp.where(filled, couplings.diagonal() / jnp.where(filled, volumes, 1), 0))
+    return w, good & (rate > smallest * fastest)
 
 
 def _solve_line(couplings: Faces, right: Array) -> Array:
