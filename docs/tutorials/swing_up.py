@@ -89,7 +89,7 @@ def planned(args, **options):
 
 plan = planned(args)
 print(
-    f"effort {plan.cost:.4f} after {plan.steps} iterations; largest force {jnp.abs(plan.us).max():.1f} N"
+    f"effort {plan.cost:.4f} after {plan.n_steps} iterations; largest force {jnp.abs(plan.us).max():.1f} N"
 )
 print(f"the cart moves from {plan.ys[:, 0].min():.2f} m to {plan.ys[:, 0].max():.2f} m")
 

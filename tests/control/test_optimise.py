@@ -78,7 +78,7 @@ def test_members_have_their_own_iterations():
     cases = (given(), given(strongest=1.0), given(fastest=0.5), given(latest=0.5))
     plans = many(stacked(*cases))
     assert plans.status.tolist() == [0, 0, 0, int(Status.infeasible)]
-    assert len(set(plans.steps.tolist())) > 1
+    assert len(set(plans.n_steps.tolist())) > 1
     assert jnp.all(jnp.abs(plans.us["force"][1]) <= 1.0 + 1e-8)
     assert jnp.all(jnp.abs(plans.ys["v"][2]) <= 0.5 + 1e-8)
     np.testing.assert_allclose(plans.ys["x"][:3, -1], 1.0, atol=1e-8)
@@ -127,7 +127,7 @@ def test_a_plan_is_a_guess():
     plan = control.optimise(problem, start, 0.0, args=0.15, **options)
     warm = control.optimise(problem, start, 0.0, args=0.149, guess=plan, **options)
     cold = control.optimise(problem, start, 0.0, args=0.149, **options)
-    assert warm.steps < cold.steps
+    assert warm.n_steps < cold.n_steps
     np.testing.assert_allclose(warm.ys, cold.ys, atol=1e-6)
     assert plan.shifted().ts is plan.ts
     with pytest.raises(ValueError, match="`guess` must have 5 segments of degree 3"):

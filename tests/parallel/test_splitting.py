@@ -115,6 +115,8 @@ def test_what_is_refused():
         jax.grad(lambda y: estimate(3.0, y0=y).probability)(0.0)
     with pytest.raises(ValueError, match="at least two times"):
         estimate(3.0, ts=jnp.zeros(1))
+    with pytest.raises(ValueError, match="must be finite and ascending"):
+        estimate(3.0, ts=jnp.array([0.0, 2.0, 1.0]))
     with pytest.raises(ValueError, match=r"returns an array of shape \(1,\)"):
         estimate(3.0, score=lambda t, y: y[None])
     with pytest.raises(ValueError, match="`paths` must be at least 2"):

@@ -396,7 +396,7 @@ def _plan(problem: Transcription, v: Variables, found: Any) -> ControlPlan:
         costates=jax.vmap(lambda x: unflattened(x / of_y / problem.scale, problem.y))(costates),
         multipliers=multipliers,
         error=found.error,
-        steps=found.steps,
+        n_steps=found.steps,
         status=match(found.status, v.start),
         warm=Warm(v, problem.sizes, problem.scale),
     )

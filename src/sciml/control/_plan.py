@@ -35,7 +35,7 @@ class ControlPlan(eqx.Module):
         multipliers: The multipliers of the path constraints at `ts[1:]`, a PyTree like the result of `path`; positive
             where the constraint is active.
         error: The residual of the optimality conditions.
-        steps: The number of iterations.
+        n_steps: The number of iterations.
         status: A code of `Status`. `infeasible` if the constraints cannot be satisfied near the guess.
         warm: The unknowns of the iteration, for the argument `guess` of another optimisation.
     """
@@ -47,7 +47,7 @@ class ControlPlan(eqx.Module):
     costates: Y
     multipliers: PyTree
     error: Float[Array, ""]
-    steps: Int[Array, ""]
+    n_steps: Int[Array, ""]
     status: Int[Array, ""]
     warm: Warm
 

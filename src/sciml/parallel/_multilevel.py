@@ -51,7 +51,7 @@ class MultilevelResult(NamedTuple):
             `Status.nonfinite` if a sample was not finite.
         samples: The number of samples of each level.
         variances: The variance of a sample of each level, a PyTree of arrays whose first axis is over levels.
-        steps: The number of steps of all paths.
+        n_steps: The number of steps of all paths.
     """
 
     mean: PyTree
@@ -60,7 +60,7 @@ class MultilevelResult(NamedTuple):
     status: Status
     samples: np.ndarray
     variances: PyTree
-    steps: int
+    n_steps: int
 
 
 def multilevel(

@@ -20,10 +20,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from .._checks import check_call, check_count, check_key, check_state
+from .._checks import check_call, check_count, check_key, check_state, concrete
 from .._jax._ad_modes import not_differentiated
 from .._jax._loops import scan, while_loop
 from .._same_code import filter_jit
@@ -87,7 +88,7 @@ def splitting(
     Args:
         advance: `advance(t, y, key)` returns the state at the next of `ts`; usually it solves a stochastic model.
         y0: The state at the first time.
-        score: `score(t, y)`, a number that says how near a state is to the event.
+        score: `score(t, y)`, a number that grows as a state comes nearer to the event.
         level: The score from which the event has happened.
         ts: The times at which the score is read, of shape `(times,)`, evenly spaced or not. An event between two of
             them is missed.
@@ -101,7 +102,7 @@ def splitting(
         A `SplittingResult`.
 
     Raises:
-        ValueError: If a number is not positive, `ts` has no two times, or the score is no number.
+        ValueError: If a number is not positive, `ts` does not ascend or has one time, or the score is an array.
         TypeError: If `advance` or `score` is not callable, or the result is differentiated.
 
     Example:
@@ -127,8 +128,11 @@ def splitting(
             raise TypeError(f"`splitting`: `{name}` must be callable, got {type(fn).__name__}.")
         check_call(fn, call, f"`splitting`: `{name}`")
     y0, ts = check_state(y0), jnp.asarray(ts)
+    ts = ts if jnp.issubdtype(ts.dtype, jnp.floating) else ts.astype(jnp.result_type(float))
     if ts.ndim != 1 or len(ts) < 2:
         raise ValueError(f"`splitting`: `ts` must have shape `(times,)` with at least two times, got shape {ts.shape}.")
+    if concrete(ts) and not np.all(np.diff(np.asarray(ts, np.float64)) > 0):
+        raise ValueError("`splitting`: `ts` must be finite and ascending.")
     shape = jnp.shape(jax.eval_shape(score, ts[0], y0))
     if shape != ():
         raise ValueError(f"`splitting`: `score` must return one number, but returns an array of shape {shape}.")

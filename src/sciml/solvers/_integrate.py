@@ -14,7 +14,6 @@ from jaxtyping import Array, Bool, PyTree
 
 from .._checks import least_rtol
 from .._choices import choices
-from .._jax._barrier import held_back
 from .._jax._marks import chosen
 from .._jax._members_apart import members_apart
 from .._jax._shards import on_mesh_of, on_mesh_of_arguments, sign_of
@@ -370,9 +369,7 @@ def integrate(
         packed, parameters = _packed(model, y0, args, packing)
         with chosen("batching.packed_from"):
             sol = integrate(packed, few, parameters, times, tolerances, settings)
-        rows, rest = sol.ys
-        # else XLA computes the last operations on the rows again for each leaf
-        return dataclasses.replace(sol, ys=packing.unpack((list(held_back(*rows)), rest)))
+        return dataclasses.replace(sol, ys=packing.unpack(sol.ys))
     problem = open_problem(model, y0, args, times, tolerances, plan, plan.equal)
     traced = plan.traced or times.longest is not None  # else every argument has been checked
     refused = out_of_range(y0, times, tolerances, plan) if traced else None

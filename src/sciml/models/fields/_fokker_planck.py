@@ -294,8 +294,8 @@ class FokkerPlanck(AbstractSplit):
         arrives = jnp.any(self.rest(0.0, zero, None) != 0)
         if concrete(arrives) and arrives:
             raise ValueError(
-                "`quasi_stationary` needs sides through which nothing arrives, such as `Dirichlet(0.0)`, `Neumann(0.0)` "
-                "and `Robin(a, 1.0)`, but `boundary` has values that are not zero."
+                "`quasi_stationary` needs sides through which nothing arrives, such as `Dirichlet(0.0)`, "
+                "`Neumann(0.0)` and `Robin(a, 1.0)`, but `boundary` has values that are not zero."
             )
         system = _absorption(self)
         w, converged = _leading(jax.lax.stop_gradient(system))
