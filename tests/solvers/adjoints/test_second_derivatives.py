@@ -59,6 +59,34 @@ def test_hessian(name, loop):
     np.testing.assert_allclose(found, reference(loop), rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", [sciml.solvers.Radau5(), sciml.solvers.BDF(), diffrax.Kvaerno5()])
+def test_hessian_of_an_implicit_method(solver):
+    """The fusions of a CPU have rules of their own, and forward mode runs through these a second time."""
+
+    def gradient(k):
+        def end(k):
+            return sciml.solve(
+                lambda t, y, k: jnp.stack([-k * y[0], k * y[0] - y[1] ** 2]),
+                jnp.array([1.0, 0.2]),
+                t0=0.0,
+                t1=1.0,
+                args=k,
+                solver=solver,
+                rtol=1e-9,
+                atol=1e-10,
+                saveat=jnp.array([1.0]),
+            ).ys[0, 1]
+
+        return jax.grad(end)(k)
+
+    step, k = 1e-4, jnp.array(1.0)
+    found = jax.jit(jax.vmap(lambda k: jax.jvp(gradient, (k,), (1.0,))))(jnp.stack([k, k + step, k - step]))
+    difference = (found[0][1] - found[0][2]) / (2 * step)
+    np.testing.assert_allclose(found[1][0], difference, rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(lambda k: jax.jvp(gradient, (k,), (1.0,)))(k)[1], found[1][0], rtol=1e-6)
+
+
 def test_hessian_of_a_reversible_solve():
     found = jax.jit(jax.hessian(ft.partial(fn, "scan", sciml.adjoints.Reversible())))(X)
     gradient = jax.jit(jax.grad(ft.partial(fn, "scan", sciml.adjoints.Reversible())))

@@ -141,7 +141,8 @@ def _tangents(
     given = [*primals, *(x for x, m in zip(tangents, moved) if m)]
     found = iter(_run(jax.make_jaxpr(program)(*given), given, lanes, False))
     inexact = [jnp.issubdtype(x.dtype, jnp.inexact) for x in results]
-    return [next(found) if i else zero_from_primal(x, symbolic_zeros=True) for x, i in zip(results, inexact)]
+    # arrays and no symbolic zeros: JAX counts one tangent for each result of a rule that was defined without those
+    return [next(found) if i else zero_from_primal(x) for x, i in zip(results, inexact)]
 
 
 def _listed(jaxpr: Jaxpr, inputs: Sequence[Any], operations: list[_Operation]) -> list:
