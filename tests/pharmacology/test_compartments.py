@@ -346,6 +346,8 @@ def test_effects_of_concentrations():
         (dict(q3=1.0, v3=1.0), "pass `q` and `v2` as well"),
         (dict(transits=2, ka=1.0), "require `ka` of the depot, and either `mtt` or `ktr`"),
         (dict(mtt=1.0), "`mtt` of `Compartments` requires a number of `transits`"),
+        (dict(ka=1.0, ktr=1.0), "`ktr` of `Compartments` requires a number of `transits`"),
+        (dict(fm=0.5), "`fm` of `Compartments` is the fraction of a metabolite"),
         (dict(transits=-1), "must be the number of transit compartments, but is -1"),
     ],
 )

@@ -172,6 +172,8 @@ class Compartments(AbstractDrug):
             raise ValueError("`transits` of `Compartments` require `ka` of the depot, and either `mtt` or `ktr`.")
         if given and not self.transits:
             raise ValueError(f"`{given[0]}` of `Compartments` requires a number of `transits`, which is 0.")
+        if self.vm is None and concrete(self.fm) and np.any(np.asarray(self.fm) != 1):
+            raise ValueError("`fm` of `Compartments` is the fraction of a metabolite; pass `clm` and `vm` as well.")
         check_signs(self, ("v1", "v2", "v3", "vm", "mtt"), ("cl", "q", "q3", "ka", "ktr", "clm", "fm"))
 
     @property
