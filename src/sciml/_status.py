@@ -157,6 +157,19 @@ _MESSAGES = {
 }
 
 
+_OF_OPTIMISATIONS = {
+    Status.max_steps_reached: (
+        "The optimisation used up `max_steps` iterations before the residual `error` of the optimality conditions fell "
+        "below `rtol`. Pass a trajectory as `guess=`, scale states and controls to the order of one, or raise "
+        "`max_steps`. If controls oscillate, lower `control_degree`."
+    )
+}
+
+
+def _message(code: Status, where: str) -> str:
+    return (_OF_OPTIMISATIONS if where in ("optimise", "receding_horizon") else _MESSAGES).get(code, code.message)
+
+
 def has_failed(status: Int[ArrayLike, "..."]) -> Any:
     """Returns the codes that are failures: a solve that an event has ended is a success."""
     return (status != int(Status.successful)) & (status != int(Status.event))
@@ -223,7 +236,7 @@ def raise_for_status(
         # under `jax.grad` outside of `jax.jit` the status is a number, and only the time is traced
         known = reached is not None and concrete(reached) and np.isfinite(reached)
         at = f" at t = {float(np.asarray(reached)):.6g}" if known else ""
-        raise SolveError(f"`{where}` failed{at} with status `{code.name}`. {code.message}", codes)
+        raise SolveError(f"`{where}` failed{at} with status `{code.name}`. {_message(code, where)}", codes)
     flat = codes.reshape(-1)
     failed = np.flatnonzero(flat)
     lines = [f"`{where}`: {failed.size} of {flat.size} members failed."]
@@ -231,5 +244,5 @@ def raise_for_status(
         members = np.flatnonzero(flat == value)
         shown = ", ".join(map(str, members[:10])) + (", ..." if members.size > 10 else "")
         code = Status(int(value))
-        lines.append(f"  {members.size} with status `{code.name}` (members {shown}). {code.message}")
+        lines.append(f"  {members.size} with status `{code.name}` (members {shown}). {_message(code, where)}")
     raise SolveError("\n".join(lines), codes)

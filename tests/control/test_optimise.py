@@ -137,7 +137,7 @@ def test_a_plan_is_a_guess():
 def test_failures():
     problem = bryson_denham()
     start = jnp.array([0.0, 1.0])
-    with pytest.raises(SolveError, match=r"`optimise` failed with status `max_steps_reached`"):
+    with pytest.raises(SolveError, match=r"`max_steps_reached`. The optimisation used up"):
         control.optimise(problem, start, 0.0, t1=1.0, args=0.2, segments=3, max_steps=2)
 
 

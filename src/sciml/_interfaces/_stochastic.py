@@ -5,10 +5,12 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from .._checks import check_call, no_instance
 from .._types import Args, RealScalarLike, Y
+from ._delayed import AbstractDelayed
 from ._field_noise import AbstractFieldNoise
 
 NOISES = ("diagonal", "scalar", "additive", "general")
@@ -71,6 +73,9 @@ class AbstractStochastic(eqx.Module):
 class Stochastic(AbstractStochastic):
     r"""A stochastic differential equation from two functions, $dy = f(t, y) \, dt + g(t, y) \, dW$.
 
+    With a `Delayed` in place of the drift it is a delay equation with noise, and the diffusion also depends on past
+    states: `diffusion(t, y, past, args)`. `sciml.solve` supports it with fixed steps `dt` that divide the delays.
+
     `noise` sets the kind of $W$:
 
     - "diagonal": $g$ has the shape of $y$, and each element has a separate Brownian motion.
@@ -106,7 +111,7 @@ class Stochastic(AbstractStochastic):
         ```
     """
 
-    _drift: Callable
+    _drift: Any
     _diffusion: Callable
     _word: Any = eqx.field(static=True)
     _field_noise: AbstractFieldNoise | None
@@ -120,10 +125,12 @@ class Stochastic(AbstractStochastic):
         noise: Any = "diagonal",
         interpretation: str = "ito",
     ):
-        for name, value in (("drift", drift), ("diffusion", diffusion)):
+        delayed = isinstance(drift, AbstractDelayed)
+        calls = dict(drift="drift(t, y, args)", diffusion=f"diffusion(t, y, {'past, ' if delayed else ''}args)")
+        for name, value in (("drift", drift), ("diffusion", diffusion))[delayed:]:
             if not callable(value):
-                raise TypeError(f"`{name}` must be a function `{name}(t, y, args)`, but {no_instance(value)}.")
-            check_call(value, f"{name}(t, y, args)", f"`{name}`")
+                raise TypeError(f"`{name}` must be a function `{calls[name]}`, but {no_instance(value)}.")
+            check_call(value, calls[name], f"`{name}`")
         of_field = isinstance(noise, AbstractFieldNoise)
         self._drift, self._diffusion, self._interpretation = drift, diffusion, interpretation
         self._word, self._field_noise = (None, noise) if of_field else (noise, None)
@@ -137,7 +144,7 @@ class Stochastic(AbstractStochastic):
         return self._word if self._field_noise is None else self._field_noise
 
     @property
-    def without_noise(self) -> Callable[[RealScalarLike, Y, Args], Y]:
+    def without_noise(self) -> Any:
         """The drift."""
         return self._drift
 
@@ -148,11 +155,39 @@ class Stochastic(AbstractStochastic):
 
     def drift(self, t: RealScalarLike, y: Y, args: Args) -> Y:
         """Returns $f(t, y)$."""
-        return self._drift(t, y, args)
+        return self._without_delays(self._drift)(t, y, args)
 
     def diffusion(self, t: RealScalarLike, y: Y, args: Args) -> PyTree:
         """Returns $g(t, y)$."""
-        return self._diffusion(t, y, args)
+        return self._without_delays(self._diffusion)(t, y, args)
+
+    def _without_delays(self, function: Any) -> Callable:
+        if isinstance(self._drift, AbstractDelayed):
+            raise TypeError(
+                "A `sciml.Stochastic` with a `sciml.Delayed` drift depends on the past. Only `sciml.solve` "
+                "supports it, with fixed steps `dt` and an explicit method."
+            )
+        return function
+
+
+def delays_of(model: Any) -> AbstractDelayed | None:
+    """Returns the drift of an equation with noise if it is a delay equation, or None."""
+    drift = model.without_noise if isinstance(model, Stochastic) else None
+    return drift if isinstance(drift, AbstractDelayed) else None
+
+
+def at_past(model: Any, past: tuple[Y, ...]) -> AbstractStochastic:
+    """Returns an equation with noise for given past states, one for each delay; the same equation without delays."""
+    delayed = delays_of(model)
+    if delayed is None:
+        return model
+    read = past[0] if jnp.ndim(delayed.delays) == 0 else past
+    return Stochastic(
+        lambda t, y, args: delayed.rate(t, y, past, args),
+        lambda t, y, args: model._diffusion(t, y, read, args),
+        noise=model.noise,
+        interpretation=model.interpretation,
+    )
 
 
 class _Drift(eqx.Module):

@@ -6,16 +6,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from .._checks import check_key, concrete
 from .._interfaces._reactions import AbstractReactions
-from .._interfaces._stochastic import AbstractStochastic, check_noise
+from .._interfaces._stochastic import AbstractStochastic, at_past, check_noise, delays_of
 from .._types import Y
 from ._plan import Plan, Times
 from ._request import Interval, Request
 from .adjoints._abstract import REPEATING, AbstractAdjoint, check_supports
 from .events._event import GivenEvents
+from .methods.delays._delayed_noise import DelayedNoise
 from .methods.jumps._abstract import CONTROL, AbstractReactionStepper, ReactionsWithKey
 from .methods.jumps._methods import Gillespie
 from .methods.stochastic._runge_kutta import default_solver, stiff_solver, stochastic_stepper
@@ -81,6 +83,9 @@ def with_noisy_solver(
     solver = request.solver
     if isinstance(model, AbstractReactions):
         return _with_reaction_solver(request)
+    delays = _delays(model, request)
+    if delays:
+        model = at_past(model, (y0,) * len(delays))
     if solver is None and request.fixed_steps:
         solver = stiff_solver(model.without_noise, y0)
     if solver is None:
@@ -97,7 +102,35 @@ def with_noisy_solver(
         shape = shape_of(model, interval.t0, y0, request.args)
         if not shape.additive and not is_elementwise(model, shape, interval.t0, y0, request.args):
             _check_points(request.key, request.dt)
+    if delays and (stepper is None or not stepper.takes_past):
+        raise TypeError(
+            f"`solver={type(solver).__name__}()` does not support noise with delays. Use an explicit method such as "
+            "`diffrax.Euler()`, `diffrax.ItoMilstein()` or `diffrax.SPaRK()`."
+        )
+    stepper = DelayedNoise(stepper, delays) if delays else stepper
     return request._replace(solver=solver, stepper=stepper, default_tolerances=_TOLERANCES)
+
+
+def _delays(model: AbstractStochastic, request: Request) -> tuple[tuple[float, int], ...]:
+    """Returns each delay of an equation with noise and the number of steps in it; nothing without delays.
+
+    Raises:
+        ValueError: If steps are not fixed, or do not divide the delays, or the equation is of a kind without methods.
+    """
+    delayed = delays_of(model)
+    if delayed is None:
+        return ()
+    if callable(delayed.delays) or delayed.neutral:
+        raise ValueError("Noise requires constant delays and an equation that is not neutral.")
+    if request.dt is None or request.events is not None:
+        raise ValueError("Noise with delays requires fixed steps, without `events`: pass `dt`.")
+    if not concrete(request.dt) or not concrete(delayed.delays):
+        raise ValueError("Noise with delays requires `dt` and delays that are not traced: they set the stored steps.")
+    delays, dt = np.asarray(delayed.delays, float).reshape(-1), float(request.dt)
+    counts = delays / dt
+    if np.any(np.abs(counts - np.round(counts)) > 1e-4 * counts) or np.any(np.round(counts) < 1):
+        raise ValueError(f"With noise `dt` must divide the delays, {delays}, but is {dt:g}.")
+    return tuple((float(delay), round(count)) for delay, count in zip(delays, counts))
 
 
 def _check_points(path: BrownianPath, dt: Any) -> None:

@@ -13,7 +13,7 @@ from jaxtyping import Array, PyTree
 
 from ..._choices import choices
 from ..._interfaces._field_noise import AbstractFieldNoise
-from ..._interfaces._stochastic import AbstractStochastic
+from ..._interfaces._stochastic import AbstractStochastic, at_past
 from ..._jax._shards import traced_on_no_mesh
 from ..._jax.programs import depend_on
 from ..._structure_words import first_difference, structure_words
@@ -216,6 +216,7 @@ def close_noise(
     with_area: bool,
     more: dict[str, tuple[Callable, tuple]] | None = None,
     with_levy: bool = False,
+    past: tuple[Y, ...] = (),
 ) -> tuple["NoisyField", list[Array]]:
     """Returns drift, diffusion and increments as closed functions, with their operands.
 
@@ -228,6 +229,7 @@ def close_noise(
         with_area: Whether it takes space-time Levy areas.
         more: Further functions that the method needs, by name; see `close_split_field`.
         with_levy: Whether it takes the Levy areas of pairs of Brownian motions where noise may not commute.
+        past: The past states that drift and diffusion get, one for each delay, for their structure.
 
     Raises:
         TypeError: If the model has no noise.
@@ -235,16 +237,19 @@ def close_noise(
     """
     if not isinstance(model, ModelWithNoise):
         raise TypeError("A method for stochastic equations requires a model with noise, a `sciml.Stochastic`.")
-    shape = shape_of(model.model, t, y, args)
-    in_sense = drift_for(model.model, shape, interpretation, t, y, args)
+    equation = at_past(model.model, past)
+    shape = shape_of(equation, t, y, args)
+    in_sense = drift_for(equation, shape, interpretation, t, y, args)
 
-    def drift(model, args, t, y):
-        return in_sense(model.model, t, y, args)
+    def drift(model, args, t, *past_and_y):
+        *past, y = past_and_y
+        return in_sense(at_past(model.model, tuple(past)), t, y, args)
 
-    def diffusion(model, args, t, y):
-        return diffusion_of(model.model, t, y, args)
+    def diffusion(model, args, t, *past_and_y):
+        *past, y = past_and_y
+        return diffusion_of(at_past(model.model, tuple(past)), t, y, args)
 
-    each_its_own = functools.cache(partial(is_elementwise, model.model, shape, t, y, args))
+    each_its_own = functools.cache(partial(is_elementwise, equation, shape, t, y, args))
     with_levy = with_levy and not shape.additive and not each_its_own()
     if with_levy and isinstance(model.model.noise, AbstractFieldNoise):
         raise ValueError(
@@ -267,11 +272,11 @@ def close_noise(
         return jax.tree.map(noise.correlated, shaped) if isinstance(noise, AbstractFieldNoise) else shaped
 
     with explained():
-        rate = jax.eval_shape(lambda y: drift(model, args, t, y), y)
+        rate = jax.eval_shape(lambda y: drift(model, args, t, *past, y), y)
     check_like(y, rate)
     functions: dict[str, tuple[Callable, tuple]] = {
-        "field": (drift, (t, y)),
-        "diffusion": (diffusion, (t, y)),
+        "field": (drift, (t, *past, y)),
+        "diffusion": (diffusion, (t, *past, y)),
         "increment": (increment, (t, t)),
         "aligned": (lambda model, args, t, h: model.path.aligned(t, h), (t, t)),
         "rest": (lambda model, args, t, h: model.path.rest(t, h), (t, t)),
@@ -312,14 +317,25 @@ class BoundNoisyField:
     Attributes:
         noise: The number of Brownian motions, and the kind of their noise.
         structures: Of the linear systems of a method that solves with the drift, or None.
+        past: The past states at a time, one for each delay.
     """
 
-    def __init__(self, functions: BoundSplitField, noise: NoiseShape, structures: Any = None):
-        self._functions, self.noise, self.structures = functions, noise, structures
+    def __init__(
+        self,
+        functions: BoundSplitField,
+        noise: NoiseShape,
+        structures: Any = None,
+        past: Callable[[RealScalarLike], tuple[Y, ...]] = lambda t: (),
+    ):
+        self._functions, self.noise, self.structures, self.past = functions, noise, structures, past
 
     def __call__(self, t: RealScalarLike, y: Y) -> Y:
         """Returns the drift."""
-        return self._functions(t, y)
+        return self._functions["field"](t, *self.past(t), y)
+
+    def with_past(self, past: Callable[[RealScalarLike], tuple[Y, ...]]) -> "BoundNoisyField":
+        """Returns the same functions with past states."""
+        return BoundNoisyField(self._functions, self.noise, self.structures, past)
 
     def __getitem__(self, name: str) -> Callable:
         """Returns a function by its name."""
@@ -336,7 +352,7 @@ class BoundNoisyField:
 
     def diffusion(self, t: RealScalarLike, y: Y) -> PyTree:
         """Returns the diffusion."""
-        return self._functions["diffusion"](t, y)
+        return self._functions["diffusion"](t, *self.past(t), y)
 
     def increment(self, t: RealScalarLike, h: RealScalarLike) -> Increment:
         """Returns the noise over a step."""

@@ -86,9 +86,9 @@ class SplitField(AbstractField):
             def run(*inputs):
                 if not barriers:
                     return program(operands[: self.count], operands[consts], *inputs)
-                t, y = inputs  # each evaluation reads a computed state, and is computed before it is read
+                t, *others, y = inputs  # each evaluation reads a computed state, and is computed before it is read
                 y = stage_barrier(y, t) if barriers == "both" else _computed(program, y, t)
-                found = program(operands[: self.count], operands[consts], t, y)
+                found = program(operands[: self.count], operands[consts], t, *others, y)
                 return stage_barrier(found, t) if barriers == "both" else found
 
             return run

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 from ...._interfaces._delayed import AbstractDelayed
 from ...._jax._vma import match
 from ...._types import Args, RealScalarLike, Y
-from ...terms._field import AbstractField
+from ...terms._field import AbstractField, literals_as_arrays
 from ...terms._split_field import BoundSplitField, SplitField
 from ._past import Past
 
@@ -25,6 +25,25 @@ def slack_of(*times: Array) -> Array:
     for time in times[1:]:
         largest = jnp.maximum(largest, jnp.abs(time))
     return _SLACK * jnp.finfo(largest.dtype).eps * largest
+
+
+def history_of(model: AbstractDelayed, t: Array, y: Y, args: Args) -> Callable[[AbstractDelayed, Args, Array], Y]:
+    """Returns the state before the start, a function `(model, args, t)` whose results are arrays like a state.
+
+    Raises:
+        ValueError: If the structure, the shapes or the dtypes of the history are not those of the state.
+    """
+    like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), y)
+
+    def history(model: AbstractDelayed, args: Args, t: Array) -> Y:
+        found = literals_as_arrays(model.before(t, args), like)
+        return jax.tree.map(lambda x, of: jnp.asarray(x, None if hasattr(x, "dtype") else of.dtype), found, like)
+
+    before = jax.eval_shape(lambda t: history(model, args, t), t)
+    kinds = [[(x.shape, x.dtype.name) for x in jax.tree.leaves(tree)] for tree in (like, before)]
+    if kinds[0] != kinds[1]:
+        raise ValueError(f"`history` must be a state like `y0`, {kinds[0]}, but is {kinds[1]}.")
+    return history
 
 
 class DelayedFrom(eqx.Module):

@@ -32,7 +32,7 @@ from .._capabilities import Coordinates, Hooks, Limits, Traits
 from .._stepper import AbstractStepper, Step, measured_by_state
 from ..around._wrapped import AbstractWrappedStepper
 from ..explicit._runge_kutta import RungeKutta
-from ._delay_field import DelayedFrom, DelayField, WithPast, slack_of
+from ._delay_field import DelayedFrom, DelayField, WithPast, history_of, slack_of
 from ._past import QUARTERS, Past
 from ._within_step import first_crossing, solved_within
 
@@ -131,19 +131,11 @@ class MethodOfSteps(AbstractWrappedStepper):
         """
         del h
         assert isinstance(model, DelayedFrom)  # see `_solve`
-        like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), y)
-
-        def history(model, args, t):
-            found = literals_as_arrays(model.model.before(t, args), like)
-            return jax.tree.map(lambda x, of: jnp.asarray(x, None if hasattr(x, "dtype") else of.dtype), found, like)
+        history = history_of(model.model, t, y, args)
 
         def field(model, args, t, delayed, y):
             return literals_as_arrays(model.model.rate(t, y, delayed, args), y)
 
-        before = jax.eval_shape(lambda t: history(model, args, t), t)
-        kinds = [[(x.shape, x.dtype.name) for x in jax.tree.leaves(tree)] for tree in (like, before)]
-        if kinds[0] != kinds[1]:
-            raise ValueError(f"`history` must be a state like `y0`, {kinds[0]}, but is {kinds[1]}.")
         if callable(model.model.delays):
             _check_delays(jax.eval_shape(model.model.delays, t, y, args))
         delayed: tuple = (y,) * len(jax.eval_shape(lambda: model.delays(t, y, args)))
@@ -158,7 +150,7 @@ class MethodOfSteps(AbstractWrappedStepper):
             args,
             {
                 "field": (field, (t, delayed, y)),
-                "history": (history, (t,)),
+                "history": (lambda model, args, t: history(model.model, args, t), (t,)),
                 "delays": delays,
                 "t0": (lambda model, args: model.t0, ()),
                 "jumps": (lambda model, args: model.jumps(model.t0), ()),

@@ -47,6 +47,11 @@ class AbstractStochasticStepper(AbstractStepper):
         return Coordinates(self.close, self.starting_step)
 
     @property
+    def takes_past(self) -> bool:
+        """Whether it only evaluates drift and diffusion, which may then also get past states."""
+        return type(self).close is AbstractStochasticStepper.close
+
+    @property
     def order(self) -> int:
         """The power of the step size that its errors, in the mean, go with at least."""
         return 1
