@@ -77,7 +77,7 @@ def kept_rows(text: str) -> dict[str, list[str]]:
                 break
         else:
             name = next(reversed(found), "")
-        if name:
+        if name and line:
             found[name].append(line)
     return found
 
