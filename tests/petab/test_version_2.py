@@ -8,6 +8,7 @@ import scipy.stats
 
 import sciml
 from sciml.petab._priors import log_prior_of, truncated_prior
+from sciml.petab._read import read_tables
 from sciml.petab._tables import EstimatedParameter
 from tests.models.networks.test_sbml import ap, ci, math, parameter, sbml
 
@@ -45,8 +46,8 @@ model_files: {model: {language: sbml, location: model.xml}}
 """
 
 
-def written(folder):
-    for name, text in TABLES.items():
+def written(folder, **other):
+    for name, text in (TABLES | other).items():
         rows = [["" if cell == "-" else cell for cell in row.split()] for row in text.splitlines()]
         (folder / f"{name}.tsv").write_text("\n".join(map("\t".join, rows)) + "\n")
     (folder / "model.xml").write_text(MODEL)
@@ -76,6 +77,30 @@ def test_periods_and_expressions(tmp_path):
     wanted, right = jax.value_and_grad(exact)(problem.nominal)
     np.testing.assert_allclose(value, wanted, rtol=1e-5)
     np.testing.assert_allclose(slope, right, rtol=1e-4)
+
+
+def test_experiments_of_one_simulation_are_conditions(tmp_path):
+    """Numbers and parameters are cells of conditions, so that the model needs no events; an expression needs them."""
+    other = dict(
+        conditions="""conditionId targetId targetValue
+            slow k 0.5
+            start x x0""",
+        experiments="""experimentId time conditionId
+            e -inf slow
+            e 2 start
+            f 0 start""",
+        measurements="""observableId experimentId time measurement observableParameters noiseParameters
+            o e 3 2.0 gain 0.1
+            o f 1 1.0 gain 0.1""",
+    )
+    tables = read_tables(written(tmp_path, **other))
+    wanted = {"no experiment": {}, "e before": {"k": 0.5}, "e": {"x": "x0"}, "f": {"x": "x0"}}
+    found = {name: {k: v for k, v in cells.items() if v == v} for name, cells in tables.conditions.items()}
+    assert found == wanted and all(cells.keys() == {"k", "x"} for cells in tables.conditions.values())
+    assert [m.before for m in tables.measurements] == ["e before", ""] and tables.starts == {"e": 2.0, "f": 0.0}
+    assert "<event" not in tables.sbml
+    other["conditions"] = other["conditions"].replace("x0", "x+x0")
+    assert "<event" in read_tables(written(tmp_path, **other)).sbml
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """Problems in PEtab of version 2 as tables of version 1.
 
-petab itself turns experiments into SBML: the changes of a first period become initial assignments, and those of later
-periods events, each with an indicator of its experiment. What is left of an experiment is at most a pre-equilibration
-and one simulation, whose conditions set the indicators.
+Experiments of one simulation, with or without a pre-equilibration, that set numbers and parameters are conditions of
+version 1. petab turns all others into SBML: the changes of a first period become initial assignments, and those of
+later periods events, each with an indicator of its experiment. What is left of an experiment is at most a
+pre-equilibration and one simulation, whose conditions set the indicators.
 """
 
 import logging
@@ -28,7 +29,6 @@ def read_tables_v2(path: pathlib.Path, content: dict) -> Tables:
         ValueError: If it uses an unsupported feature.
     """
     import petab.v2
-    from petab.v2.converters import ExperimentsToSbmlConverter
 
     languages = [model.get("language") for model in (content.get("model_files") or {}).values()]
     if languages != ["sbml"]:
@@ -38,36 +38,24 @@ def read_tables_v2(path: pathlib.Path, content: dict) -> Tables:
     problem: Any = petab.v2.Problem.from_yaml(path)
     if problem.extensions.sciml is not None:
         raise ValueError(f"{path.name}: the extension SciML of PEtab is not supported.")
-    lint = logging.getLogger("petab.v2.lint")
-    level = lint.level
-    lint.setLevel(logging.ERROR)  # the conversion warns of conditions of its own that are not used
-    try:
-        problem = ExperimentsToSbmlConverter(problem).convert()
-    except NotImplementedError as error:
-        raise ValueError(f"{path.name} uses an unsupported feature: {error}") from error
-    finally:
-        lint.setLevel(level)
-    model = problem.model.sbml_model
-    for event in model.getListOfEvents():
-        if event.getId().startswith("_petab") and not event.isSetPriority():
-            event.createPriority().setMath(_zero())  # before the model's own events, which have none then
+    if not _is_of_version_1(problem):
+        problem = _with_events(problem, path.name)
     conditions: dict[str, dict[str, float | str]] = {_WITHOUT: {}}
     starts, before = {}, {}
     for experiment in problem.experiments:
         for period in experiment.sorted_periods:
-            changes: dict[str, float | str] = {
-                str(x.target_id): float(x.target_value) for x in problem.get_changes_for_period(period)
-            }
+            changes = {x.target_id: _value(x.target_value) for x in problem.get_changes_for_period(period)}
             if period.is_preequilibration and len(experiment.periods) > 1:
                 before[experiment.id] = f"{experiment.id} before"
                 conditions[before[experiment.id]] = changes
             else:
                 starts[experiment.id], conditions[experiment.id] = float(period.time), changes
+    empty = {target: math.nan for changes in conditions.values() for target in changes}
     return Tables(
         path.stem,
         problem.model.to_sbml_str(),
         tuple(map(_parameter, problem.parameters)),
-        conditions,
+        {name: empty | changes for name, changes in conditions.items()},
         {x.id: _observable(x) for x in problem.observables},
         tuple(
             Measurement(
@@ -84,6 +72,43 @@ def read_tables_v2(path: pathlib.Path, content: dict) -> Tables:
         ),
         {name: start for name, start in starts.items() if math.isfinite(start)},
     )
+
+
+def _is_of_version_1(problem: Any) -> bool:
+    """Whether conditions of version 1 describe all experiments, so that the model needs no events for them."""
+    model = problem.model.sbml_model
+    parameters = {parameter.id for parameter in problem.parameters}
+    derived = any(model.getSpecies(x.getSymbol()) is None for x in model.getListOfInitialAssignments())
+    for experiment in problem.experiments:
+        periods = experiment.sorted_periods
+        changes = [problem.get_changes_for_period(period) for period in periods]
+        values = [change.target_value for period in changes for change in period]
+        plain = all(value.is_number or str(value) in parameters for value in values)
+        if not plain or not all(period.is_preequilibration for period in periods[:-1]):
+            return False
+        # a second period changes no constants that follow from others, and no compartments with what is in them
+        if len(periods) > 1 and (derived or any(model.getCompartment(x.target_id) for x in changes[-1])):
+            return False
+    return True
+
+
+def _with_events(problem: Any, name: str) -> Any:
+    """Returns the problem in which events and initial assignments of the model change it for its experiments."""
+    from petab.v2.converters import ExperimentsToSbmlConverter
+
+    lint = logging.getLogger("petab.v2.lint")
+    level = lint.level
+    lint.setLevel(logging.ERROR)  # the conversion warns of conditions of its own that are not used
+    try:
+        problem = ExperimentsToSbmlConverter(problem).convert()
+    except NotImplementedError as error:
+        raise ValueError(f"{name} uses an unsupported feature: {error}") from error
+    finally:
+        lint.setLevel(level)
+    for event in problem.model.sbml_model.getListOfEvents():
+        if event.getId().startswith("_petab") and not event.isSetPriority():
+            event.createPriority().setMath(_zero())  # before the model's own events, which have none then
+    return problem
 
 
 def _zero() -> Any:
