@@ -1,4 +1,4 @@
-"""Problems of the PEtab benchmark collection: likelihoods compared with published ones, first calls and gradients.
+"""The PEtab benchmark collection: likelihoods of both versions compared with published ones, first calls and gradients.
 
 `python -m benchmarks petab` where the environment variable `PETAB_MODELS` names a clone's folder `Benchmark-Models`, of
 https://github.com/Benchmarking-Initiative/Benchmark-Models-PEtab; `PETAB_NAMES` picks some. Each problem is also
@@ -22,6 +22,7 @@ import numpy as np
 
 import sciml
 from sciml.petab._measured import Predicted, log_probability
+from sciml.petab._problem import PEtabProblem
 
 from ._harness import Candidate, Group, Measured, duration, in_float64
 
@@ -96,7 +97,7 @@ def difference(likelihood: Callable[[Any], Any], x: Any, direction: np.ndarray) 
     return found[int(np.nanargmin(np.where(np.isfinite(changes), changes, np.nan)))]
 
 
-def published(problem: sciml.petab.PEtabProblem, path: pathlib.Path) -> float:
+def published(problem: PEtabProblem, path: pathlib.Path) -> float:
     """The log-likelihood of the simulations that are beside a problem; NaN where they are not those of its data."""
     files = sorted(path.parent.glob("simulat*.tsv"))
     if not files:
