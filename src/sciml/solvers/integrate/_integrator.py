@@ -187,11 +187,12 @@ class _Trial(NamedTuple):
         field: The vector field.
         time: The time at its start.
         h: The length, positive.
-        whole: The length without an event at a given time.
+        whole: The length without an event at a given time, and without an even division of the rest.
         cut: Whether a fixed step only ends one that an event has cut; None where none is.
-        stops: Whether events may cut it at given times.
+        shortens: Whether it may be shorter than the whole one.
         end: The time since t0 at which steps end: the span, or the next saved time.
         last: Whether it ends there.
+        by_end: Whether this end has set its length.
     """
 
     field: Any
@@ -199,9 +200,10 @@ class _Trial(NamedTuple):
     h: Array
     whole: Array
     cut: Array | None
-    stops: bool
+    shortens: bool
     end: Array
     last: Array
+    by_end: Array
 
 
 class _Verdict(NamedTuple):
@@ -376,7 +378,14 @@ class Integrator(eqx.Module):
         if stop is not None:
             h = jnp.minimum(h, stop)
         h, last = up_to(end, here, compensation, h, operands.span)
-        return _Trial(field, time, h, whole, cut, stop is not None, end, last)
+        evens = self.control is not None and self.stepper.traits.evens_last_steps
+        by_end = last
+        if evens:
+            rest = (end - here) + compensation
+            nearest = rest if stop is None else jnp.minimum(rest, stop)
+            halved = ~last & (h < nearest) & (nearest < 2 * h)
+            h, by_end = jnp.where(halved, nearest / 2, h), last | (halved & (nearest >= rest))
+        return _Trial(field, time, h, whole, cut, evens or stop is not None, end, last, by_end)
 
     def _verdict_of_fixed(self, state: State, step: Step, active: Array, good: Array) -> "_Verdict":
         """Returns what becomes of a step of given length: one that is not finite ends the integration."""
@@ -408,7 +417,7 @@ class Integrator(eqx.Module):
         next_h = trial.h * factor
         if not self.stepper.traits.dense:  # a step cut short at a saved time does not shorten the next one
             next_h = jnp.where(good & trial.last, jnp.maximum(next_h, tried), next_h)
-        if trial.stops:  # nor does one that ends at an event
+        if trial.shortens:  # nor does one that ends at an event, or half-way to the end
             next_h = jnp.where(good & (trial.h < trial.whole), jnp.maximum(next_h, tried), next_h)
         if self.control.dtmax is not None:
             next_h = jnp.minimum(next_h, self.control.dtmax)
@@ -467,7 +476,8 @@ class Integrator(eqx.Module):
         memory = _where(accepted, step.memory, state.memory)
         kept, from_kept = state.kept, None
         if kept is not None:
-            kept, from_kept = kept.after(active & last & (trial.end >= operands.span), accepted, checkpoint, memory)
+            by_end = active & trial.by_end & (trial.end >= operands.span)
+            kept, from_kept = kept.after(by_end, accepted, checkpoint, memory)
         step_record = StepRecord(elapsed, trial.h, y, accepted, from_kept)
         return State(checkpoint, memory, dense, *counts, kept), step_record
 

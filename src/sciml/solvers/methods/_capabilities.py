@@ -38,6 +38,8 @@ class Traits(NamedTuple):
         knows_within: Whether `Hooks.within` returns the solution within a step if `interpolate` does not.
         jumps: Whether its state is constant within a step and jumps at the end: events are at these jumps.
         cuts_fixed_steps: Whether fixed steps are also limited by `Limits.longest`.
+        evens_last_steps: Whether the last two adaptive steps have the same length, because a very short step is less
+            accurate than a long one.
         field_is_rate: Whether the vector field is the rate of the state; not with a mass matrix.
         knows_rate: Whether `Coordinates.rate` is the rate of the state.
         error_order: The power of the step size that the error estimate goes with; None for the order.
@@ -66,6 +68,7 @@ class Traits(NamedTuple):
     knows_within: bool = False
     jumps: bool = False
     cuts_fixed_steps: bool = False
+    evens_last_steps: bool = False
     field_is_rate: bool = True
     knows_rate: bool = True
     error_order: float | None = None

@@ -88,7 +88,11 @@ class RadauDAE(AbstractStepper):
     order: ClassVar[int] = 5
     evaluations: ClassVar[int] = -1
     has_error: ClassVar[bool] = True
-    traits: ClassVar[Traits] = Radau5.traits._replace(transforms_state=True, field_is_rate=False)
+    traits: ClassVar[Traits] = Radau5.traits._replace(
+        transforms_state=True,
+        field_is_rate=False,
+        evens_last_steps=True,  # the rounding of constraints reaches multipliers divided by powers of the length
+    )
 
     @property
     def coordinates(self) -> Coordinates:
