@@ -180,7 +180,8 @@ class _Array(NamedTuple):
         free = 1 - jnp.diagonal(self.kept) - jnp.sum(right[:, :n] ** 2, axis=0)
         of_second = jnp.zeros((n, size.shape[0]), u.dtype)
         if not self.fixed:
-            # the equations that no unknown of the first rank satisfies
+            # the equations that no unknown of the first rank satisfies; exactly those in which none occurs
+            left = jnp.where(jnp.any(first != 0, axis=1, keepdims=True), left, 0)
             rest = jnp.eye(size.shape[0], dtype=u.dtype) - _times(left, left.T)
             of_second = _times(_inverse(_times(rest, jacobian[:, 1]), lambda _: eps**0.5)[0], rest)
             of_first = of_first - _times(of_first, _times(jacobian[:, 1], of_second))
