@@ -13,6 +13,7 @@ from jaxtyping import Array, PyTree
 from ...._checks import concrete
 from ...._types import Args, BoolScalarLike, RealScalarLike, Y
 from ...control._pid import FirstStep
+from ...linear._structure import DerivativeAlong
 from ...linear._structured_field import BoundStructuredField
 from ...noise._closed_noise import (
     BoundNoisyField,
@@ -24,7 +25,7 @@ from ...noise._closed_noise import (
     shape_of,
 )
 from ...terms._split_field import Functions, with_tables
-from .._capabilities import Coordinates
+from .._capabilities import Coordinates, Traits
 from .._ravel import flattened, unflattened
 from .._stepper import Step
 from ..implicit._collocation import AbstractCollocation, Collocation, Made, collocation
@@ -187,6 +188,7 @@ class SemiImplicitEuler(AbstractStructuredNoiseStepper):
 
     theta: float = eqx.field(static=True, default=1.0)
     evaluations: ClassVar[int] = 1
+    any_driver: ClassVar[bool] = True
 
     def __check_init__(self):
         number = concrete(self.theta) and isinstance(self.theta, int | float) and not isinstance(self.theta, bool)
@@ -330,14 +332,36 @@ class _BackwardEuler(AbstractCollocation):
         noise_error: The known error of the noise, from the step's increment, in addition to the error of the drift;
             None for no estimate.
         between: Half of the difference between the noise of the first and the second half of the step.
+        newton: Whether Newton's iteration solves for the end; otherwise its first correction is the step.
     """
 
     noise_error: Callable[[Y], Y] | None = None
     between: Y = None
+    newton: bool = True
     order: ClassVar[int] = 1
     evaluations: ClassVar[int] = -1
     has_error: ClassVar[bool] = False
     method: ClassVar[Collocation] = collocation((1.0,), ((1.0,),), (1.0,))
+
+    def step(self, field: Any, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
+        """Advances `y` from `t` to `t + h`."""
+        if self.newton:
+            return super().step(field, t, h, y, memory)
+        t, h, x = jnp.asarray(t), jnp.asarray(h), flattened(y)
+
+        def slope_at(x: Array) -> Array:
+            return flattened(field(t + h, unflattened(x, y)))
+
+        slope, tangent = jax.linearize(slope_at, x)
+        (structure,), length = self.structures(field, t, y), h.astype(x.dtype)
+        matrix = structure.assemble(DerivativeAlong(tangent, slope_at), x, length)
+        # derivatives are those of `solve`, which uses the factors again
+        factors = structure.factorise(jax.lax.stop_gradient(matrix))
+        matrix, factors, slope = structure.computed_once(matrix, factors, slope)
+        change = structure.solve(matrix, factors, length * slope)
+        solvable, first = ~structure.is_singular(matrix, factors), flattened(field(t, y))
+        made = Made(field, t, h, y, x, x + change, first, change[None], solvable, (structure,), (factors,))
+        return self.finished(made)
 
     def finished(self, made: Made) -> Step:
         """Returns the step, with its error estimate if there is one."""
@@ -356,8 +380,14 @@ class _AbstractDriftImplicit(AbstractStochasticStepper):
     """A method for stiff drifts, which solves for the end of each step."""
 
     evaluations: ClassVar[int] = -1
-    # as of other methods that iterate
-    traits = AbstractStochasticStepper.traits._replace(elementwise=False, batched_vjp=False, costly="large")
+    newton: eqx.AbstractVar[bool]
+
+    @property
+    def traits(self) -> Traits:
+        """As of other methods that solve systems, and of those that iterate if it does."""
+        return AbstractStochasticStepper.traits._replace(
+            elementwise=not self.newton, batched_vjp=False, costly="large", error_order=1.5
+        )
 
     def close(self, model: Callable, t: Array, y: Y, args: Args, h: Array | None) -> tuple[Any, list[Array]]:
         """Returns drift, diffusion and increments as closed functions, with their operands."""
@@ -385,6 +415,9 @@ class DriftImplicitEuler(_AbstractDriftImplicit):
     iteration with the structure of the drift's Jacobian, as in `Radau5`. For a drift with a linear stiff part, as
     diffusion on a grid, `SemiImplicitEuler` and `StochasticETD1` cost less.
 
+    Attributes:
+        newton: False for linearly implicit steps; see `DriftImplicitMilstein`.
+
     Source:
         P. E. Kloeden, E. Platen, Numerical Solution of Stochastic Differential Equations, Springer (1992), (12.2.2).
 
@@ -402,11 +435,14 @@ class DriftImplicitEuler(_AbstractDriftImplicit):
         ```
     """
 
+    newton: bool = eqx.field(static=True, default=True)
+    any_driver: ClassVar[bool] = True
+
     def step(self, field: BoundNoisyField, t: RealScalarLike, h: RealScalarLike, y: Y, memory: PyTree) -> Step:
         """Advances `y` from `t` to `t + h`: a step of the implicit method from the state reached by the noise."""
         noise = field.times(field.diffusion(t, y), field.increment(t, h).w)
         drift = BoundStructuredField(field, field.structures)
-        step = _BackwardEuler().step(drift, jnp.asarray(t), jnp.asarray(h), plus(y, noise), None)
+        step = _BackwardEuler(newton=self.newton).step(drift, jnp.asarray(t), jnp.asarray(h), plus(y, noise), None)
         return Step(step.y1, memory=memory, solvable=step.solvable)
 
 
@@ -428,9 +464,20 @@ class DriftImplicitMilstein(_AbstractDriftImplicit):
     does not commute, $H$ is left out, and a third of the change of the last term estimates its error. $y_1$ is solved
     for by Newton's iteration with the structure of the drift's Jacobian, as in `Radau5`.
 
+    With `newton=False` steps are linearly implicit, a Rosenbrock method: from the state $y_\star$ reached by the noise,
+
+    $$y_1 = y_\star + h \, (1 - h f'(t + h, y_\star))^{-1} f(t + h, y_\star).$$
+
+    The order, the estimate and the stability for linear drifts are the same; a step solves one linear system.
+
+    Attributes:
+        newton: Whether Newton's iteration solves for the end of a step. False is 2x faster for drifts that are not
+            linear.
+
     Source:
         P. E. Kloeden, E. Platen, Numerical Solution of Stochastic Differential Equations, Springer (1992), (12.2.9);
-        the terms that are left out: section 5.5.
+        the terms that are left out: section 5.5. Linearly implicit steps: G. N. Milstein, M. V. Tretyakov, Stochastic
+        Numerics for Mathematical Physics, Springer (2004), section 1.3.
 
     Example:
         ```python
@@ -447,9 +494,9 @@ class DriftImplicitMilstein(_AbstractDriftImplicit):
         ```
     """
 
+    newton: bool = eqx.field(static=True, default=True)
     with_area: ClassVar[bool] = True
     with_levy: ClassVar[bool] = True
-    traits = _AbstractDriftImplicit.traits._replace(error_order=1.5)
 
     @property
     def has_error(self) -> bool:
@@ -485,7 +532,7 @@ class DriftImplicitMilstein(_AbstractDriftImplicit):
             return plus(error, *map(field.times, changes, thirds))
 
         drift = BoundStructuredField(field, field.structures)
-        method = _BackwardEuler(noise_error, field.times(g, between))
+        method = _BackwardEuler(noise_error, field.times(g, between), self.newton)
         step = method.step(drift, jnp.asarray(t), jnp.asarray(h), moved, None)
         return Step(step.y1, step.error, memory=memory, solvable=step.solvable)
 
