@@ -5,6 +5,7 @@ The most used functions and classes, and the packages that contain the rest.
 - `solve` an initial value problem; get a `Solution` with a `Status`.
 - `Event` and `Schedule`: what happens on the way; `Held`: an input that is sampled and held.
 - `Stochastic`: a model with noise, and `BrownianPath`, a path of it; `AbstractFieldNoise`: noise of a field.
+- `AlphaStable` and `NormalInverseGaussian`: noise with jumps; `AbstractLevy` to write your own.
 - `Langevin`: particles in a bath.
 - `Reactions`: single molecules that react by chance; `AbstractReactions` to write your own.
 - `DAE`: a differential-algebraic equation; `AbstractDAE` to write your own.
@@ -47,6 +48,11 @@ from ._interfaces._events import Event as Event, Schedule as Schedule
 from ._interfaces._field_noise import AbstractFieldNoise as AbstractFieldNoise
 from ._interfaces._held import Held as Held
 from ._interfaces._langevin import Langevin as Langevin
+from ._interfaces._levy_process import (
+    AbstractLevy as AbstractLevy,
+    AlphaStable as AlphaStable,
+    NormalInverseGaussian as NormalInverseGaussian,
+)
 from ._interfaces._model import (
     AbstractModel as AbstractModel,
     AbstractPartitioned as AbstractPartitioned,

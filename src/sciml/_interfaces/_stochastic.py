@@ -12,6 +12,7 @@ from .._checks import check_call, no_instance
 from .._types import Args, RealScalarLike, Y
 from ._delayed import AbstractDelayed
 from ._field_noise import AbstractFieldNoise
+from ._levy_process import AbstractLevy
 
 NOISES = ("diagonal", "scalar", "additive", "general")
 INTERPRETATIONS = ("ito", "stratonovich")
@@ -26,6 +27,7 @@ class AbstractStochastic(eqx.Module):
     Attributes:
         noise: The kind of noise, which sets the shape that `diffusion` returns; see `Stochastic`.
         interpretation: "ito", or "stratonovich" if the model declares it.
+        driver: None, or a process in place of Brownian motion if the model declares it.
 
     Example:
         ```python
@@ -55,6 +57,11 @@ class AbstractStochastic(eqx.Module):
     def interpretation(self) -> str:
         """In what sense the integral over the noise is meant."""
         return "ito"
+
+    @property
+    def driver(self) -> Any:
+        """The process in place of Brownian motion, such as `sciml.AlphaStable`; None for Brownian motion."""
+        return None
 
     @property
     def without_noise(self) -> Callable[[RealScalarLike, Y, Args], Y]:
@@ -90,13 +97,14 @@ class Stochastic(AbstractStochastic):
         noise: One of these.
         without_noise: The drift, as given. For an `AbstractSplit` or an `AbstractSemilinear` there are methods for
             stiff noise: `sciml.solvers.SemiImplicitEuler` and `sciml.solvers.StochasticETD1`.
+        driver: None for Brownian motion, or a process with jumps instead of it, such as `sciml.AlphaStable`.
         interpretation: The interpretation of $g \, dW$, "ito" or "stratonovich"; both agree for additive noise. A
             method that uses the other interpretation gets the corrected drift,
             $f \mp \tfrac12 \sum_j (\partial_y g_j) g_j$.
 
     Raises:
-        TypeError: If drift or diffusion is not a function.
-        ValueError: If `noise` or `interpretation` is not a known value.
+        TypeError: If drift or diffusion is not a function, or the driver is not a process.
+        ValueError: If `noise` or `interpretation` is not a known value, or the driver does not support it.
 
     Example:
         ```python
@@ -116,6 +124,7 @@ class Stochastic(AbstractStochastic):
     _word: Any = eqx.field(static=True)
     _field_noise: AbstractFieldNoise | None
     _interpretation: str = eqx.field(static=True)
+    _driver: Any
 
     def __init__(
         self,
@@ -124,6 +133,7 @@ class Stochastic(AbstractStochastic):
         *,
         noise: Any = "diagonal",
         interpretation: str = "ito",
+        driver: Any = None,
     ):
         delayed = isinstance(drift, AbstractDelayed)
         calls = dict(drift="drift(t, y, args)", diffusion=f"diffusion(t, y, {'past, ' if delayed else ''}args)")
@@ -132,7 +142,7 @@ class Stochastic(AbstractStochastic):
                 raise TypeError(f"`{name}` must be a function `{calls[name]}`, but {no_instance(value)}.")
             check_call(value, calls[name], f"`{name}`")
         of_field = isinstance(noise, AbstractFieldNoise)
-        self._drift, self._diffusion, self._interpretation = drift, diffusion, interpretation
+        self._drift, self._diffusion, self._interpretation, self._driver = drift, diffusion, interpretation, driver
         self._word, self._field_noise = (None, noise) if of_field else (noise, None)
 
     def __check_init__(self):
@@ -152,6 +162,11 @@ class Stochastic(AbstractStochastic):
     def interpretation(self) -> str:
         """In what sense the integral over the noise is meant."""
         return self._interpretation
+
+    @property
+    def driver(self) -> Any:
+        """The process in place of Brownian motion."""
+        return self._driver
 
     def drift(self, t: RealScalarLike, y: Y, args: Args) -> Y:
         """Returns $f(t, y)$."""
@@ -187,6 +202,7 @@ def at_past(model: Any, past: tuple[Y, ...]) -> AbstractStochastic:
         lambda t, y, args: model._diffusion(t, y, read, args),
         noise=model.noise,
         interpretation=model.interpretation,
+        driver=model.driver,
     )
 
 
@@ -213,3 +229,15 @@ def check_noise(model: AbstractStochastic) -> None:
     if model.interpretation not in INTERPRETATIONS:
         words = ", ".join(map(repr, INTERPRETATIONS))
         raise ValueError(f"`interpretation` must be one of {words}, but is {model.interpretation!r}.")
+    if model.driver is None:
+        return
+    if not isinstance(model.driver, AbstractLevy):
+        raise TypeError(
+            f"`driver` must be a process such as `sciml.AlphaStable(1.5)`, or None for Brownian motion, but is "
+            f"{model.driver!r}."
+        )
+    if isinstance(model.noise, AbstractFieldNoise) or model.interpretation != "ito":
+        raise ValueError(
+            '`driver` requires `interpretation="ito"` and one of the words for `noise`. Other interpretations and '
+            "noise of fields are defined for Brownian motion only."
+        )

@@ -4,12 +4,14 @@ import dataclasses
 import math
 from typing import Any
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
 from .._checks import check_key, concrete
+from .._interfaces._levy_process import AbstractLevy
 from .._interfaces._reactions import AbstractReactions
 from .._interfaces._stochastic import AbstractStochastic, at_past, check_noise, delays_of
 from .._types import Y
@@ -21,6 +23,7 @@ from .methods.delays._delayed_noise import DelayedNoise
 from .methods.jumps._abstract import CONTROL, AbstractReactionStepper, ReactionsWithKey
 from .methods.jumps._methods import Gillespie
 from .methods.stochastic._runge_kutta import default_solver, stiff_solver, stochastic_stepper
+from .methods.stochastic._stiff import SemiImplicitEuler
 from .noise._brownian import DEPTH, AbstractBrownian, BrownianPath, CountedSteps
 from .noise._closed_noise import ModelWithNoise, is_elementwise, shape_of
 from .noise._random_bits import words_of
@@ -86,8 +89,12 @@ def with_noisy_solver(
     delays = _delays(model, request)
     if delays:
         model = at_past(model, (y0,) * len(delays))
+    if model.driver is not None:
+        _check_driven(request)
     if solver is None and request.fixed_steps:
         solver = stiff_solver(model.without_noise, y0)
+    if model.driver is not None and request.solver is None:
+        solver = diffrax.Euler() if solver is None else SemiImplicitEuler()
     if solver is None:
         shape = shape_of(model, interval.t0, y0, request.args)
         elementwise = is_elementwise(model, shape, interval.t0, y0, request.args)
@@ -97,6 +104,12 @@ def with_noisy_solver(
         raise TypeError(
             f"`solver={type(solver).__name__}()` does not support noise. Use a stochastic method such as "
             "`diffrax.Euler()`, `diffrax.ItoMilstein()`, `diffrax.SPaRK()` or `sciml.solvers.SRIW1()`."
+        )
+    if model.driver is not None and not (stepper is not None and stepper.any_driver):
+        raise ValueError(
+            f"`solver={type(solver).__name__}()` requires Brownian motion, but the model has "
+            f"`driver={type(model.driver).__name__}(...)`. Use `diffrax.Euler()`, `sciml.solvers.TamedEuler()`, "
+            "`DriftImplicitEuler()` or `SemiImplicitEuler()`."
         )
     if stepper is not None and stepper.with_levy and isinstance(request.key, BrownianPath):
         shape = shape_of(model, interval.t0, y0, request.args)
@@ -131,6 +144,21 @@ def _delays(model: AbstractStochastic, request: Request) -> tuple[tuple[float, i
     if np.any(np.abs(counts - np.round(counts)) > 1e-4 * counts) or np.any(np.round(counts) < 1):
         raise ValueError(f"With noise `dt` must divide the delays, {delays}, but is {dt:g}.")
     return tuple((float(delay), round(count)) for delay, count in zip(delays, counts))
+
+
+def _check_driven(request: Request) -> None:
+    """Checks that a solve with jumps has fixed steps, whose increments are drawn from a key.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    if not request.fixed_steps:
+        raise ValueError(
+            "A model with a `driver` requires fixed steps: pass `dt`, without `rtol` and `atol`. The increment of a "
+            "rejected step cannot be divided between shorter ones."
+        )
+    if isinstance(request.key, AbstractBrownian):
+        raise ValueError("A model with a `driver` requires a random key: a path is one of Brownian motion.")
 
 
 def _check_points(path: BrownianPath, dt: Any) -> None:
@@ -199,11 +227,18 @@ def noisy_model(
         return ReactionsWithKey(model, words_of(jnp.asarray(key))), dataclasses.replace(plan, control=CONTROL)
     if events is not None:  # at a given time a step is cut before the rest of it is drawn
         equal = equal and not any(events.layout.is_schedule)
-    path = path_of(key, times.t0, times.t1, times.dt if equal else None, events is not None)
+    if model.driver is not None and not equal:
+        raise ValueError(
+            "A model with a `driver` does not support a `sciml.Schedule` among its `events`, whose times divide steps. "
+            "Use a `sciml.Event`, or solve up to each time separately."
+        )
+    path = path_of(key, times.t0, times.t1, times.dt if equal else None, events is not None, model.driver)
     return ModelWithNoise(model, path), plan
 
 
-def path_of(key: Any, t0: Array, t1: Array, dt: Array | None, cut: bool = False) -> AbstractBrownian:
+def path_of(
+    key: Any, t0: Array, t1: Array, dt: Array | None, cut: bool = False, driver: AbstractLevy | None = None
+) -> AbstractBrownian:
     """Returns the path that the steps of a solve see.
 
     Args:
@@ -212,6 +247,7 @@ def path_of(key: Any, t0: Array, t1: Array, dt: Array | None, cut: bool = False)
         t1: Its end.
         dt: The length of equal steps; None where steps differ.
         cut: Whether equal steps may end within an interval of the path, at events.
+        driver: A process in place of Brownian motion, or None.
 
     Raises:
         ValueError: If the solve leaves the interval of the path, or steps cannot be distinguished.
@@ -230,7 +266,7 @@ def path_of(key: Any, t0: Array, t1: Array, dt: Array | None, cut: bool = False)
         key = key if isinstance(key, BrownianPath) else BrownianPath(key, t0, end, depth)
         path = jax.tree.map(lambda x: x.astype(t0.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x, key)
     else:
-        path = CountedSteps(words_of(jnp.asarray(key)), t0, dt, t1 if cut else None)
+        path = CountedSteps(words_of(jnp.asarray(key)), t0, dt, t1 if cut else None, driver)
     wrong = path.refuses(t0, t1)
     if concrete(wrong) and bool(wrong):
         raise ValueError(path.why())

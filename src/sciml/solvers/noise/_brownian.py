@@ -23,10 +23,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt32
 
 from ..._checks import check_key, check_time, concrete
+from ..._interfaces._levy_process import AbstractLevy
 from ..._jax._loops import for_loop
 from ..._types import RealScalarLike
 from ._levy import area_of, joined, numbers_for, wedge
-from ._random_bits import normals, pairs_of_normals, words_of
+from ._random_bits import normals, pairs_of_normals, uniforms, words_of
 
 DEPTH = 18
 """The default number of successive halvings of the interval of a solve."""
@@ -93,12 +94,14 @@ class CountedSteps(AbstractBrownian):
         t0: The start.
         dt: The length of the steps, signed.
         t1: The end of the last step, which may be shorter; None if no event cuts steps.
+        driver: A process in place of Brownian motion, or None.
     """
 
     words: UInt32[Array, " 2"]
     t0: Float[Array, ""]
     dt: Float[Array, ""]
     t1: Float[Array, ""] | None = None
+    driver: AbstractLevy | None = None
 
     def over(
         self, t: Array, h: Array, count: int, dtype: Any, with_area: bool
@@ -171,6 +174,11 @@ class CountedSteps(AbstractBrownian):
         """Returns the increments of a step, the root of whose length is given, and areas if requested."""
         place, root = _as_word(number), root.astype(dtype)
         area = None
+        if self.driver is not None:
+            uniform = [uniforms(self.words, place, count, dtype, stream) for stream in range(self.driver.draws)]
+            length, some = root**2, root > 0
+            found = self.driver.increment(jnp.where(some, length, jnp.ones_like(length)), *uniform)
+            return jnp.where(some, found, jnp.zeros_like(found)), None
         if with_area:
             area = root * math.sqrt(1 / 12) * normals(self.words, place, 1, count, dtype)
         return root * normals(self.words, place, 0, count, dtype), area

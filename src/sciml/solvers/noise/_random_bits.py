@@ -65,9 +65,11 @@ def pairs_of_normals(
     return _from_32(first, dtype), _from_32(second, dtype)
 
 
-def uniforms(words: UInt32[Array, " 2"], place: UInt32[Array, ""], count: int, dtype: Any) -> Float[Array, " count"]:
+def uniforms(
+    words: UInt32[Array, " 2"], place: UInt32[Array, ""], count: int, dtype: Any, stream: int = 0
+) -> Float[Array, " count"]:
     """Returns a number of independent numbers that are uniform between 0 and 1, both excluded; see `normals`."""
-    first, second = threefry(words, place, _counters(0, count))
+    first, second = threefry(words, place, _counters(stream, count))
     if jnp.finfo(dtype).bits == 64:
         return (
             (first >> jnp.uint32(6)).astype(dtype) * 2.0**26 + (second >> jnp.uint32(6)).astype(dtype) + 0.5

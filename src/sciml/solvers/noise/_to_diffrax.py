@@ -34,11 +34,11 @@ def noisy_terms(
         args: The third argument of the model.
 
     Raises:
-        ValueError: If it is noise of a field.
+        ValueError: If it is noise of a field, or has a driver.
     """
-    if isinstance(model.model.noise, AbstractFieldNoise):
+    if isinstance(model.model.noise, AbstractFieldNoise) or model.model.driver is not None:
         raise ValueError(
-            f"Field noise requires sciml's own loops, but diffrax runs this solve because of its "
+            f"Field noise, or a `driver`, requires sciml's own loops, but diffrax runs this solve because of its "
             f"`solver={type(solver).__name__}()` or `saveat`. Use `sciml.solvers.SRIW1()`, `diffrax.SRA1()` or "
             "another method that runs in sciml's loops."
         )

@@ -25,12 +25,15 @@ class AbstractStochasticStepper(AbstractStepper):
         interpretation: In which sense it solves, "ito" or "stratonovich".
         with_area: Whether it takes space-time Levy areas.
         with_levy: Whether it takes the Levy areas of pairs of Brownian motions, where noise may not commute.
+        any_driver: Whether it solves equations with jumps: it uses only increments, multiplied by the diffusion at the
+            start of the step.
         has_error: Whether its steps estimate their error.
     """
 
     interpretation: ClassVar[str] = "ito"
     with_area: ClassVar[bool] = False
     with_levy: ClassVar[bool] = False
+    any_driver: ClassVar[bool] = False
     # the drift is not the rate of the state
     traits: ClassVar[Traits] = Traits(
         dense=True, elementwise_dense=True, batched_vjp=True, rough=True, field_is_rate=False, knows_rate=False

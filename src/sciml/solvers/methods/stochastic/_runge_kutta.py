@@ -30,6 +30,7 @@ class EulerMaruyama(AbstractStochasticStepper):
     r"""$y_1 = y + h f(t, y) + g(t, y) \Delta W$, for the Ito sense: strong order 1/2, 1 with additive noise."""
 
     evaluations: ClassVar[int] = 1
+    any_driver: ClassVar[bool] = True
 
     def advance(self, field: BoundNoisyField, t: RealScalarLike, h: RealScalarLike, y: Y) -> tuple[Y, None]:
         """Returns the state after a step."""
@@ -59,6 +60,7 @@ class TamedEuler(AbstractStochasticStepper):
     """
 
     evaluations: ClassVar[int] = 1
+    any_driver: ClassVar[bool] = True
 
     def advance(self, field: BoundNoisyField, t: RealScalarLike, h: RealScalarLike, y: Y) -> tuple[Y, None]:
         """Returns the state after a step."""
