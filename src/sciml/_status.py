@@ -162,12 +162,35 @@ _OF_OPTIMISATIONS = {
         "The optimisation used up `max_steps` iterations before the residual `error` of the optimality conditions fell "
         "below `rtol`. Pass a trajectory as `guess=`, scale states and controls to the order of one, or raise "
         "`max_steps`. If controls oscillate, lower `control_degree`."
-    )
+    ),
+    Status.diverged: (
+        "The iteration did not converge. Look for NaN in `y0`, `args` and the functions of the problem at the guess, "
+        "and pass another `u0` or a trajectory as `guess=`."
+    ),
+    Status.infeasible: (
+        "No values near the guess satisfy all constraints. Check `y0` against `y_bounds`, loosen the bounds or the end "
+        "conditions, or pass another `u0` or a trajectory as `guess=`. If the final time ran into `t1_bounds`, raise "
+        "its lower bound."
+    ),
 }
+_OF_BRANCHES = {
+    Status.diverged: (
+        "The iteration did not converge: there may be no solution near the guess, or the model is NaN there. Pass "
+        "another `y0`, `period` or parameter, or use float64."
+    ),
+    Status.mesh_too_coarse: (
+        "The error between the nodes exceeds `rtol`. Raise `intervals`, pass more nodes as `ts`, or loosen `rtol`."
+    ),
+}
+_OF_CALLS = {
+    **dict.fromkeys(("optimise", "receding_horizon"), _OF_OPTIMISATIONS),
+    **dict.fromkeys(("limit_cycle", "continuation", "locate", "locus", "steady_states"), _OF_BRANCHES),
+}
+"""Messages that a function replaces by its own."""
 
 
 def _message(code: Status, where: str) -> str:
-    return (_OF_OPTIMISATIONS if where in ("optimise", "receding_horizon") else _MESSAGES).get(code, code.message)
+    return _OF_CALLS.get(where, {}).get(code, code.message)
 
 
 def has_failed(status: Int[ArrayLike, "..."]) -> Any:

@@ -119,6 +119,10 @@ def test_what_is_refused():
         estimate(3.0, ts=jnp.array([0.0, 2.0, 1.0]))
     with pytest.raises(ValueError, match=r"returns an array of shape \(1,\)"):
         estimate(3.0, score=lambda t, y: y[None])
+    with pytest.raises(ValueError, match="`level` must be a number, but is nan"):
+        estimate(jnp.nan)
+    with pytest.raises(ValueError, match="`advance` must return a state like `y0`"):
+        estimate(3.0, advance=lambda t, y, key: y[None])
     with pytest.raises(ValueError, match="`paths` must be at least 2"):
         estimate(3.0, paths=1)
     with pytest.raises(TypeError, match=r"advance\(t, y, key\)"):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from .._checks import check_call, no_instance
+from .._checks import check_call, concrete, no_instance
 from .._types import Args, RealScalarLike, Y
 
 HIGHEST_INDEX = 3
@@ -33,11 +33,13 @@ class Index(NamedTuple):
         """Returns a PyTree of integers, or of arrays of these, as an `Index`.
 
         Raises:
-            ValueError: If there are others than 1, 2 and 3.
+            ValueError: If there are others than 1, 2 and 3, or they are traced.
         """
         if isinstance(index, Index):
             return index
         leaves, treedef = jax.tree.flatten(index)
+        if not all(map(concrete, leaves)):  # `jnp.array` within `jax.jit`
+            raise ValueError("`index` must be known when the model is built: pass integers or `np.array([1, 2])`.")
         arrays = [np.asarray(x) for x in leaves]
         for x in arrays:
             if x.dtype.kind not in "iu" or np.any((x < 1) | (x > HIGHEST_INDEX)):

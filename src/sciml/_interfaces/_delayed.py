@@ -158,6 +158,8 @@ class Delayed(AbstractDelayed):
         if not callable(self.field):
             raise TypeError(f"`field` must be a function `{self._call}`, but {no_instance(self.field)}.")
         check_call(self.field, self._call, "`field`")
+        if callable(self.history):
+            check_call(self.history, "history(t, args)", "`history`")
         if callable(self.delays):
             check_call(self.delays, "delays(t, y, args)", "`delays`")
         elif self.delays.ndim > 1 or self.delays.size == 0:

@@ -125,6 +125,8 @@ def _selected(model: Any, args: Args, where: Any, name: str) -> int:
     if not isinstance(leaf, jax.Array | np.ndarray | np.generic | float) or not jnp.issubdtype(
         jnp.result_type(leaf), jnp.floating
     ):
+        if where is _the_args:
+            raise TypeError(f"`args` must be a real floating-point number, such as 1.0 and not 1, but is {leaf!r:.60}.")
         raise TypeError(f"`{name}` must select a real floating-point array, but selects {leaf!r:.60}.")
     return indices[0]
 

@@ -51,7 +51,7 @@ class SplittingResult(NamedTuple):
         reached: Which of them reach the level: they have the law of paths given that they do.
         rounds: The number of rounds of each repeat.
         status: `Status.successful`; `Status.max_steps_reached` if the rounds did not suffice, and `Status.nonfinite` if
-            a score was NaN.
+            a score or the level was NaN.
     """
 
     probability: Float[Array, ""]
@@ -102,7 +102,8 @@ def splitting(
         A `SplittingResult`.
 
     Raises:
-        ValueError: If a number is not positive, `ts` does not ascend or has one time, or the score is an array.
+        ValueError: If a number is not positive, `ts` does not ascend or has one time, the score is an array, the level
+            is NaN, or `advance` returns another kind of state.
         TypeError: If `advance` or `score` is not callable, or the result is differentiated.
 
     Example:
@@ -144,6 +145,14 @@ def splitting(
         raise ValueError("`splitting`: `paths` must be at least 2: paths that are discarded are replaced by others.")
     keys = jax.random.split(check_key(key, "splitting"), repeats)
     level = jnp.asarray(level, jnp.result_type(float))
+    if level.ndim or concrete(level) and np.isnan(level):
+        raise ValueError(f"`splitting`: `level` must be a number, but is {level}.")
+    kinds = [
+        [(x.shape, x.dtype.name) for x in jax.tree.leaves(state)]
+        for state in (y0, jax.eval_shape(advance, ts[0], y0, keys[0]))
+    ]
+    if kinds[0] != kinds[1]:
+        raise ValueError(f"`splitting`: `advance` must return a state like `y0`, {kinds[0]}, but returns {kinds[1]}.")
     return _splitting(advance, y0, score, (level, ts), keys, (paths, rounds), mesh)
 
 
@@ -159,7 +168,7 @@ def _splitting(
     last = ensemble(one, keys, (y0, level, ts), mesh=mesh)
     reached = last.best >= level
     found = last.share * jnp.mean(reached.astype(last.share.dtype), axis=1)
-    bad = jnp.any(jnp.isnan(last.best))
+    bad = jnp.any(jnp.isnan(last.best)) | jnp.isnan(level)
     short = jnp.any(~last.ended)
     status = jnp.where(bad, int(Status.nonfinite), jnp.where(short, int(Status.max_steps_reached), 0))
     mean = jnp.where(status == 0, jnp.mean(found), jnp.nan)

@@ -173,6 +173,12 @@ def test_without_absorption_it_is_refused():
         between_walls(8, boundary=Neumann(0.0)).quasi_stationary()
 
 
+@pytest.mark.parametrize("diffusivity", [0.0, -0.1, jnp.nan])
+def test_the_diffusivity_is_positive(diffusivity):
+    with pytest.raises(ValueError, match="`diffusivity` must be positive and finite"):
+        FokkerPlanck(Grid(8, 0.0, 1.0), Dirichlet(0.0), lambda x: x, diffusivity=diffusivity)
+
+
 def test_particles_that_arrive_are_refused():
     inflow = {"x-": Neumann(0.1), "x+": Dirichlet(0.0)}
     with pytest.raises(ValueError, match="through which nothing arrives"):

@@ -166,6 +166,8 @@ def test_starts_that_are_not_consistent(model, start, match):
 def test_arguments_that_are_refused():
     with pytest.raises(ValueError, match="`index` must consist of the integers 1, 2 and 3, but has 4"):
         sciml.DAE(pendulum, index=(1, 2, 4))
+    with pytest.raises(ValueError, match=r"`index` must be known.*`np.array\(\[1, 2\]\)`"):
+        jax.jit(lambda t: sciml.DAE(pendulum, index=jnp.array([1, 2])).residual(t, jnp.ones(2), jnp.ones(2), None))(0.0)
     with pytest.raises(ValueError, match="`index` must be 1 or a PyTree of integers like `y0`"):
         swing(at_rest(), sciml.DAE(pendulum, index=(1, 2)))
     with pytest.raises(TypeError, match="`equations` must be callable as"):
