@@ -42,6 +42,10 @@ class _Past:
         )
 
 
+SETTLED = 0.02
+"""The time after which all molecules have reacted: some 20 times their mean life."""
+
+
 class Undecided(Exception):
     """Raised if the loop has no right numbers, or differences are no derivatives: something is barely touched."""
 
@@ -258,6 +262,9 @@ def _counted(setting: Setting, a: float, start: Any, end: float) -> np.ndarray:
     looks = {
         f * span for f in (*(features.SAVED if setting.saved else ()), *(features.EVALUATED if setting.dense else ()))
     }
+    for when, _ in moments:
+        if any(0 <= t - when < SETTLED for t in (*looks, span)):
+            raise Undecided("some molecules of a dose have not reacted yet")
     seen: dict[float, Any] = {}
     if span:
         y = settle(y)
