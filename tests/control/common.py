@@ -2,13 +2,11 @@
 
 import jax.numpy as jnp
 
-from sciml import control
+from sciml import control, verify
 
 GRAVITY = 9.81
-DESCENT = 0.8243386694391838  # the shortest time from (0, 0) to (2, 2) below, on a cycloid
-
-HEIGHT = 1.0128369
-"""The final height of Goddard's rocket; J. T. Betts gives 1.01283 and others agree to this digit."""
+DESCENT = verify.reference("brachistochrone_time", 2.0, 2.0, GRAVITY)
+HEIGHT = verify.reference("goddard_height")
 
 
 def integrator(t, y, u, args):

@@ -22,13 +22,13 @@ from ._transcription import Inequalities, Transcription, Variables
 _FILTER = 32
 """How many pairs of violation and cost the filter remembers."""
 
-_LEAST_STEP = 1e-7
+LEAST_STEP = 1e-7
 """The line search ends at this length."""
 
 _MARGIN = 1e-5
 """The decrease of violation or cost that the filter requires, relative to the violation."""
 
-_LEAST_SHIFT, _FIRST_SHIFT, _LARGEST_SHIFT = 1e-14, 1e-4, 1e12
+_LEAST_SHIFT, FIRST_SHIFT, LARGEST_SHIFT = 1e-14, 1e-4, 1e12
 _RESTORING, _RESTORED = 1e6, 0.5
 """The shift of a step that ignores the cost, and the share of the violation that it reaches before others follow."""
 
@@ -73,7 +73,7 @@ def minimised(problem: Transcription, v: Variables, mu: Array, tolerance: float,
 
     def iterate(at: Iterate) -> Iterate:
         gradient, second = problem.gradient(at.v, at.mu, second=True)
-        error, barrier_error = (_error(at.v, gradient, shares, mu) for mu in (0.0, at.mu))
+        error, barrier_error = (error_of(at.v, gradient, shares, mu) for mu in (0.0, at.mu))
         done = error <= tolerance
         solved = (barrier_error <= 10 * at.mu) & (at.mu > least) & ~done
         mu = jnp.where(solved, jnp.maximum(least, jnp.minimum(at.mu / 5, at.mu**1.5)), at.mu)
@@ -83,9 +83,9 @@ def minimised(problem: Transcription, v: Variables, mu: Array, tolerance: float,
 
         restoring = at.failures > 0
         ratios = jax.tree.map(jnp.divide, at.v.force, at.v.slack)
-        system = condensed(second, ratios, problem.box_slopes(), problem.basis, problem.free, counts)
+        system = condensed(second, ratios, problem.box_slopes(), problem.basis, problem.free, counts, problem.shoots)
         first = jnp.where(restoring, jnp.full_like(mu, _RESTORING), jnp.zeros_like(mu))
-        shift, factors = _minimum(system, first, at.shift)
+        shift, factors = minimum(system, first, at.shift)
         step = solution(system, factors, jax.tree.map(jnp.negative, gradient), problem.basis)
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(step)]))
         bound = jnp.maximum(0.99, 1 - mu)
@@ -112,7 +112,7 @@ def minimised(problem: Transcription, v: Variables, mu: Array, tolerance: float,
             return _Trial(jnp.where(accepted, length, length / 2), accepted, steep & armijo, after)
 
         def goes_on(trial: _Trial) -> Bool[Array, ""]:
-            return ~trial.accepted & (trial.length > _LEAST_STEP) & ~done & finite
+            return ~trial.accepted & (trial.length > LEAST_STEP) & ~done & finite
 
         no = jnp.zeros((), bool)
         found = while_loop(goes_on, shorter, _Trial(longest, no, no, violation), like=(like, at, step))
@@ -151,18 +151,18 @@ def minimised(problem: Transcription, v: Variables, mu: Array, tolerance: float,
     return found._replace(status=status.astype(jnp.int32))
 
 
-def _minimum(system: Any, first: Array, last: Array) -> tuple[Array, Any]:
+def minimum(system: Any, first: Array, last: Array) -> tuple[Array, Any]:
     """Returns the smallest shift that is tried, and the factors with it."""
 
     def attempt(state: tuple) -> tuple:
         shift, _, count = state
-        again = jnp.where(last > 0, jnp.maximum(last / 3, _LEAST_SHIFT), _FIRST_SHIFT)
+        again = jnp.where(last > 0, jnp.maximum(last / 3, _LEAST_SHIFT), FIRST_SHIFT)
         grown = jnp.where(shift == 0, again, shift * jnp.where(last == 0, 100.0, 8.0).astype(shift.dtype))
         shift = jnp.where(count == 0, first, grown)
         return shift, factorised(system, shift), count + 1
 
     def going(state: tuple) -> Bool[Array, ""]:
-        return ~state[1].good & (state[0] < _LARGEST_SHIFT)
+        return ~state[1].good & (state[0] < LARGEST_SHIFT)
 
     blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(lambda: factorised(system, first)))
     return while_loop(going, attempt, (first, blank, jnp.int32(0)), like=(system, first, last))[:2]
@@ -176,7 +176,7 @@ def _largest(tree: Any) -> Array:
     return jnp.max(jnp.stack([jnp.max(jnp.abs(x), initial=0.0) for x in jax.tree.leaves(tree)]))
 
 
-def _error(v: Variables, gradient: Variables, shares: Inequalities, mu: Any) -> Float[Array, ""]:
+def error_of(v: Variables, gradient: Variables, shares: Inequalities, mu: Any) -> Float[Array, ""]:
     """Returns the largest residual of the optimality conditions with a barrier parameter."""
     share = shares.points[:, :, 0]
     sizes = [jnp.mean(jnp.abs(v.defects) / share[:, :, None])]

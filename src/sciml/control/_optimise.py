@@ -1,8 +1,9 @@
-"""`optimise`: open-loop optimal control, by direct collocation and an interior point method."""
+"""`optimise`: open-loop optimal control, by direct collocation, multiple shooting or iLQR."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,11 +20,22 @@ from .._types import Args, IntScalarLike, RealScalarLike, Y
 from ..solvers.methods._ravel import flattened, unflattened
 from ..solvers.roots._implicit_root import with_derivatives
 from ..solvers.terms._field import arrays_of
+from ._ilqr import Improved, improved
 from ._interior_point import Iterate, minimised
 from ._plan import ControlPlan, Warm
 from ._problem import ControlProblem, box, spread
-from ._structured import condensed, factorised, solution
-from ._transcription import Basis, Boxes, Inequalities, Transcription, Variables, basis_of, numbers, to_powers
+from ._structured import Condensed, condensed, factorised, solution
+from ._transcription import (
+    Basis,
+    Boxes,
+    Inequalities,
+    SegmentFlow,
+    Transcription,
+    Variables,
+    basis_of,
+    numbers,
+    to_powers,
+)
 
 _INSIDE = 1e-2
 """The first iterate is inside of bounds by this share of their distance, or of the size of the unknown."""
@@ -33,6 +45,11 @@ _COLD, _WARM = 0.1, 1e-3
 
 _ROUNDING = 1e3
 """The smallest tolerance, in units of rounding."""
+
+_METHODS = ("collocation", "shooting", "ilqr")
+
+_FLOW_TOLERANCE = 1e-2
+"""The tolerance of adaptive steps in a segment, in units of `rtol`."""
 
 
 class Given(NamedTuple):
@@ -54,6 +71,8 @@ class Numerics(NamedTuple):
     control_degree: int
     free: tuple[bool, ...]
     tolerance: float
+    flow: SegmentFlow | None = None
+    by_ilqr: bool = False
 
 
 @knows_other_names
@@ -66,19 +85,30 @@ def optimise(
     t0: RealScalarLike = 0.0,
     args: Args = None,
     guess: "Callable[[Array], tuple[Y, PyTree]] | ControlPlan | None" = None,
+    method: str = "collocation",
     segments: Any = 20,
     degree: int = 3,
     control_degree: int | None = None,
+    solver: Any = None,
+    n_steps: int | None = 4,
     rtol: float = 1e-8,
     max_steps: IntScalarLike = 200,
     throw: bool = True,
 ) -> ControlPlan:
     r"""Finds the controls that minimise the cost of a problem (open-loop optimal control, trajectory optimisation).
 
-    States and controls are polynomials on segments of time, which satisfy the equation at Radau points (direct
-    collocation, a pseudospectral method if segments are few and degrees high). A primal-dual interior point method
-    finds a local minimum. Its linear systems are solved one segment after another, so the cost of an iteration is
-    proportional to the number of segments; under `jax.vmap` each member has its own iterations.
+    `method` selects how the problem becomes one of finitely many numbers on segments of time:
+
+    - "collocation": states and controls are polynomials, which satisfy the equation at Radau points (direct
+      collocation, a pseudospectral method if segments are few and degrees high).
+    - "shooting": each segment is a solve from its own initial state, with a constant control (multiple shooting).
+      Bounds of states and path constraints hold at the ends of segments.
+    - "ilqr": only controls are unknowns, constant in each segment, and states follow from one solve (iterative
+      linear-quadratic regulator, differential dynamic programming). The problem must have no constraints.
+
+    A primal-dual interior point method finds a local minimum of the first two. Linear systems are solved one segment
+    after another, so the cost of an iteration is proportional to the number of segments; under `jax.vmap` each member
+    has its own iterations.
 
     Derivatives with respect to `y0`, `args`, bounds, times and parameters of the functions follow from the implicit
     function theorem, in forward and reverse mode. They are derivatives of the discretised problem: segments are fixed.
@@ -92,11 +122,15 @@ def optimise(
         args: The last argument of all functions of the problem.
         guess: A guess of the trajectory: a function `guess(t)` that returns a pair of state and control, or the plan of
             a similar problem with the same segments and degrees (warm start). By default both are constant.
+        method: "collocation", "shooting" or "ilqr".
         segments: The number of segments, or their ends from 0 to 1. Ends at the times at which a constraint becomes
             active, or a control jumps, make the solution much more accurate.
-        degree: The number of points in each segment. The error of a smooth solution has the order `2 * degree - 1`.
+        degree: The number of points in each segment, of collocation. The error of a smooth solution has the order
+            `2 * degree - 1`.
         control_degree: The degree of the control in each segment, by default `degree - 1`. With 0 it is held constant,
             as by a digital controller. A low degree keeps controls from oscillating on singular arcs.
+        solver: The method of the solves of segments, by default `diffrax.Tsit5()`; not with collocation.
+        n_steps: The number of fixed steps in a segment, or None for error control; not with collocation.
         rtol: The allowed residual of the optimality conditions, in units of the sizes of states, controls and cost.
         max_steps: The maximum number of iterations.
         throw: Whether to raise an error if no minimum was found; under a transformation check `status`.
@@ -112,7 +146,8 @@ def optimise(
     Source:
         A. Waechter and L. T. Biegler, On the implementation of an interior-point filter line-search algorithm for
         large-scale nonlinear programming, Mathematical Programming 106 (2006) 25. J. T. Betts, Practical Methods for
-        Optimal Control and Estimation Using Nonlinear Programming, SIAM (2010).
+        Optimal Control and Estimation Using Nonlinear Programming, SIAM (2010). Y. Tassa, T. Erez and E. Todorov,
+        Synthesis and stabilization of complex behaviors through online trajectory optimization, IROS (2012).
 
     Example:
         ```python
@@ -131,9 +166,22 @@ def optimise(
         assert abs(plan.ts[-1] - 2.0) < 1e-3
         ```
     """
-    given, numerics = checked(problem, y0, u0, t0, t1, args, segments, degree, control_degree, rtol)
+    if method not in _METHODS:
+        raise ValueError(f"`method` must be one of {', '.join(map(repr, _METHODS))}, but is {method!r}.")
+    if method == "collocation" and solver is not None:
+        raise ValueError('`solver` belongs to `method="shooting"` and `method="ilqr"`; collocation has no solver.')
+    if method != "collocation" and control_degree not in (None, 0):
+        raise ValueError(f'`control_degree` must be 0 with `method="{method}"`, but is {control_degree!r}.')
+    degrees = (degree, control_degree) if method == "collocation" else (1, 0)
+    given, numerics = checked(problem, y0, u0, t0, t1, args, segments, *degrees, rtol)
+    if method != "collocation":
+        steps = None if n_steps is None else check_count(n_steps, "n_steps", "optimise")
+        flow = SegmentFlow(diffrax.Tsit5() if solver is None else solver, steps, _FLOW_TOLERANCE * numerics.tolerance)
+        numerics = numerics._replace(flow=flow, by_ilqr=method == "ilqr")
+    if method == "ilqr":
+        _check_unconstrained(problem, numerics.free)
     if isinstance(guess, ControlPlan):
-        here, there = (given.mesh.size - 1, degree), guess.warm.unknowns.inner.shape[:-1]
+        here, there = (given.mesh.size - 1, numerics.degree), guess.warm.unknowns.inner.shape[:-1]
         if here != there:
             raise ValueError(f"`guess` must have {here[0]} segments of degree {here[1]}, but its points are {there}.")
     elif guess is not None and not callable(guess):
@@ -142,6 +190,16 @@ def optimise(
     if throw and concrete(found.status):
         raise_for_status(found.status, where="optimise")
     return found
+
+
+def _check_unconstrained(problem: ControlProblem, free: tuple[bool, ...]) -> None:
+    names = ("path", "end", "end_limits", "y_bounds", "u_bounds", "t1_bounds")
+    found = [name for name in names if getattr(problem, name) is not None] + ["free"] * any(free)
+    if found:
+        raise ValueError(
+            f'`method="ilqr"` supports only a model and a cost, but the problem has `{found[0]}`. Use '
+            '`method="collocation"` or `method="shooting"`.'
+        )
 
 
 def checked(
@@ -218,17 +276,20 @@ def plan_of(given: Given, guess: Any, max_steps: Any, numerics: Numerics) -> Con
     """Returns the plan of one member."""
     given = promote(given)
     problem, v, mu = started(given, numerics, guess)
-    v, found = optimum(problem, v, mu, numerics.tolerance, max_steps, given)
+    v, found = optimum(problem, v, mu, numerics, max_steps, given)
     return _plan(problem, v, found)
 
 
 def optimum(
-    problem: Transcription, v: Variables, mu: Array, tolerance: float, max_steps: Any, like: Any
-) -> tuple[Variables, Iterate]:
-    """Returns a minimum with its derivatives, and the end of the iteration; see `minimised`."""
+    problem: Transcription, v: Variables, mu: Array, numerics: Numerics, max_steps: Any, like: Any
+) -> tuple[Variables, Iterate | Improved]:
+    """Returns a minimum with its derivatives, and the end of the iteration; see `minimised` and `improved`."""
 
     def run(_: Any, v: Variables) -> tuple:
-        found = minimised(problem, v, mu, tolerance, max_steps, (like, v))
+        if numerics.by_ilqr:
+            found = improved(problem, v, numerics.tolerance, max_steps, (like, v))
+        else:
+            found = minimised(problem, v, mu, numerics.tolerance, max_steps, (like, v))
         return found.v, found
 
     # the iteration has no derivatives: this root has none
@@ -241,8 +302,11 @@ def optimum(
         return ravel_pytree(problem.gradient(unravel(x), last)[0])[0]
 
     def solved(along: Callable, b: Array) -> Array:
+        system = _conditions(problem, v, last)
+        factors = factorised(system, jnp.zeros_like(last))
+
         def solve(_: Callable, b: Array) -> Array:
-            return ravel_pytree(_by_conditions(problem, v, last, unravel(b)))[0]
+            return ravel_pytree(solution(system, factors, unravel(b), problem.basis))[0]
 
         return jax.lax.custom_linear_solve(along, b, solve, symmetric=True)
 
@@ -250,12 +314,11 @@ def optimum(
     return unravel(with_derivatives(residuals, x, good, solved)), found
 
 
-def _by_conditions(problem: Transcription, v: Variables, mu: Array, b: Variables) -> Variables:
+def _conditions(problem: Transcription, v: Variables, mu: Array) -> Condensed:
     ratios = jax.tree.map(lambda w, s: mu * w / s**2, problem.barrier(), v.slack)
     counts = (v.inner.shape[2], v.controls.shape[2], v.end.size)
     second = problem.gradient(v, mu, second=True)[1]
-    system = condensed(second, ratios, problem.box_slopes(), problem.basis, problem.free, counts)
-    return solution(system, factorised(system, jnp.zeros_like(mu)), b, problem.basis)
+    return condensed(second, ratios, problem.box_slopes(), problem.basis, problem.free, counts, problem.shoots)
 
 
 def started(given: Given, numerics: Numerics, guess: Any) -> tuple[Transcription, Variables, Array]:
@@ -293,13 +356,14 @@ def started(given: Given, numerics: Numerics, guess: Any) -> tuple[Transcription
         scale=jnp.ones((), dtype) if warm is None else warm.scale,
         basis=basis,
         free=free,
+        flow=numerics.flow,
     )
     if warm is not None:
         return problem, *rewarmed(problem, warm.unknowns)
     mu = jnp.asarray(_COLD, dtype)
     end, at_end = jax.eval_shape(problem.at_end, problem.fixed)[1:]
     width = problem.fixed.size + controls.shape[2]
-    limits = jax.eval_shape(problem.at_point, jnp.zeros(width, dtype), mu)[2]
+    limits = jax.eval_shape(problem.limits, jnp.zeros(width, dtype), mu)
     none = Inequalities(
         jnp.zeros(2 * problem.fixed.size, dtype),
         jnp.zeros((*places.shape, limits.size), dtype),
@@ -378,7 +442,7 @@ def _plan(problem: Transcription, v: Variables, found: Any) -> ControlPlan:
     us = points[:, of_y.size : -1]
     before = to_powers(basis.places)[:1].astype(us.dtype) @ us[: basis.places.size]
     controls = jnp.concatenate([before, us])
-    first = basis.derivative[:, 0] @ v.defects[0]
+    first = problem.first_costate(v)
     costates = jnp.concatenate([first[None], (-v.defects / basis.weights[None, :, None]).reshape(-1, of_y.size)])
     duration = start[-1] * of_time
     path = v.force.points / (problem.shares * duration * problem.scale)[:, :, None]

@@ -133,7 +133,7 @@ def _loop(given: Given, plant: Any, max_steps: Any, steps: int, numerics: Numeri
         y, v, mu = carry
         t = given.t0 + number.astype(length.dtype) * length
         here = problem._replace(t0=t, fixed=jnp.append(flattened(y).astype(of_y.dtype) / of_y, problem.fixed[-1]))
-        v, found = optimum(here, v, mu, numerics.tolerance, max_steps, (given, y))
+        v, found = optimum(here, v, mu, numerics, max_steps, (given, y))
         u = unflattened(v.controls[0, 0] * of_u, given.u0)
         field = lambda t, y, inputs: rate(t, y, *inputs)  # noqa: E731
         followed = solve(field, y, t0=t, t1=t + length, args=(u, plant_args), throw=False)

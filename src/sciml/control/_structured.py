@@ -41,6 +41,7 @@ class Condensed(NamedTuple):
     end: Float[Array, "first first"]
     conditions: Float[Array, "q first"]
     free: np.ndarray
+    shoots: bool
 
 
 class Recursion(NamedTuple):
@@ -58,7 +59,13 @@ class Recursion(NamedTuple):
 
 
 def condensed(
-    second: tuple[Array, Array], ratios: Inequalities, boxes: Array, basis: Basis, free: np.ndarray, counts: tuple
+    second: tuple[Array, Array],
+    ratios: Inequalities,
+    boxes: Array,
+    basis: Basis,
+    free: np.ndarray,
+    counts: tuple,
+    shoots: bool,
 ) -> Condensed:
     r"""Eliminates slacks and the states inside of segments.
 
@@ -69,6 +76,7 @@ def condensed(
         basis: The polynomials.
         free: Which of the first unknowns are free.
         counts: The numbers of states, controls and end conditions.
+        shoots: Whether functions at the point of a segment are functions of its first state, by multiple shooting.
     """
     n, m, q = counts
     width, d, e = n + m + 1, *basis.spread.shape
@@ -77,13 +85,13 @@ def condensed(
     at_end, conditions, end_limits = jnp.split(second[1], [n + 1, n + 1 + q])
     at_end = at_end + jnp.einsum("cv,c,cw->vw", end_limits, ratios.end, end_limits)
     # derivatives of the collocation equations by the states inside, and by `eta`
+    own = 0.0 if shoots else 1.0  # whether the functions at a point are functions of the state there
     count, dtype = hessian.shape[0], hessian.dtype
     unit, points = np.eye(n, dtype=dtype), np.eye(d, dtype=dtype)
-    inner = jnp.einsum("ji,kjab->kjaib", points, slopes[:, :, :, :n])
+    inner = jnp.einsum("ji,kjab->kjaib", points, own * slopes[:, :, :, :n])
     inner = inner + np.einsum("ji,ab->jaib", basis.derivative[:, 1:], unit)[None]
     inverse = jnp.linalg.inv(inner.reshape(count, d * n, d * n))
-    by_first = np.einsum("j,ab->jab", basis.derivative[:, 0], unit)
-    by_first = jnp.broadcast_to(by_first[None], (count, d, n, n))
+    by_first = np.einsum("j,ab->jab", basis.derivative[:, 0], unit)[None] + (1 - own) * slopes[:, :, :, :n]
     by_controls = jnp.einsum("je,kjam->kjaem", basis.spread, slopes[:, :, :, n : n + m]).reshape(count, d, n, e * m)
     right = jnp.concatenate([by_first, slopes[:, :, :, -1:], by_controls], axis=3).reshape(count, d * n, -1)
     states = -(inverse @ right).reshape(count, d, n, -1)
@@ -91,13 +99,14 @@ def condensed(
     rest = np.zeros((d, m + 1, n + 1 + e * m), dtype)
     rest[:, m, n] = 1
     rest[:, :m, n + 1 :] = np.einsum("je,am->jaem", basis.spread, np.eye(m)).reshape(d, m, e * m)
-    inside = jnp.concatenate([states, jnp.broadcast_to(rest[None], (count, *rest.shape))], axis=2)
+    read = jnp.broadcast_to(np.eye(n, states.shape[-1], dtype=dtype), states.shape) if shoots else states
+    inside = jnp.concatenate([read, jnp.broadcast_to(rest[None], (count, *rest.shape))], axis=2)
     last = np.zeros((1, n + 1 + e * m), dtype)
     last[0, n] = 1
     move = jnp.concatenate([states[:, -1], jnp.broadcast_to(last[None], (count, *last.shape))], axis=1)
     whole = jnp.einsum("kjvp,kjvw,kjwq->kpq", inside, hessian, inside)
     limits = Inequalities(boxes, limits, end_limits)
-    return Condensed(whole, move, inside, hessian, inverse, limits, ratios, at_end, conditions, free)
+    return Condensed(whole, move, inside, hessian, inverse, limits, ratios, at_end, conditions, free, shoots)
 
 
 def factorised(system: Condensed, shift: Array) -> Recursion:
@@ -151,11 +160,14 @@ def solution(system: Condensed, factors: Recursion, b: Variables, basis: Basis) 
     """Returns the solution for the right-hand side `b`."""
     count, d, n = b.inner.shape
     size, m = n + 1, b.controls.shape[2]
+    own = 0.0 if system.shoots else 1.0
     t = jax.tree.map(lambda s, z, ratio: s - ratio * z, b.slack, b.force, system.ratios)
     right = -jnp.einsum("kjcv,kjc->kjv", system.limits.points, t.points)
-    right = right.at[:, :, :n].add(b.inner)
+    later = (1 - own) * b.inner[:, -1]  # in multiple shooting, of the state that the next segment starts from
+    right = right.at[:, :, :n].add(own * b.inner)
     particular = (system.inverse @ b.defects.reshape(count, d * n, 1)).reshape(count, d, n)
-    bent = jnp.einsum("kjvw,kjw->kjv", system.points[:, :, :, :n], particular)
+    read = own * particular
+    bent = jnp.einsum("kjvw,kjw->kjv", system.points[:, :, :, :n], read)
     linear = -jnp.einsum("kjvp,kjv->kp", system.inside, right - bent)
     linear = linear.at[:, size:].add(-b.controls.reshape(count, -1))
     constant = jnp.concatenate([particular[:, -1], jnp.zeros((count, 1), b.inner.dtype)], axis=1)
@@ -164,14 +176,15 @@ def solution(system: Condensed, factors: Recursion, b: Variables, basis: Basis) 
 
     def back(carry: Any, segment: Any) -> Any:
         slope, value = carry
-        linear, constant, move, (cost, rows, lower, gains, pulls) = segment
+        linear, constant, move, later, (cost, rows, lower, gains, pulls) = segment
+        slope = slope.at[:n].add(-later)
         whole = linear + move.T @ (cost @ constant + slope)
         offset = _solved(lower, whole[size:])
         value = value + rows @ constant - pulls.T @ whole[size:]
         return (whole[:size] - gains.T @ whole[size:], value), (slope, offset)
 
     kept = (factors.costs, factors.rows, factors.lower, factors.gains, factors.pulls)
-    xs = (linear, constant, system.move, kept)
+    xs = (linear, constant, system.move, later, kept)
     (slope, value), (slopes, offsets) = scan(back, (slope, -b.end), xs, reverse=True)
     at_start = jnp.where(system.free, b.start - system.limits.start.T @ t.start - slope, jnp.zeros_like(b.start))
     guess = _solved(factors.first, at_start)
@@ -186,15 +199,16 @@ def solution(system: Condensed, factors: Recursion, b: Variables, basis: Basis) 
 
     xs = (system.move, constant, factors.gains, factors.pulls, offsets)
     last, (whole, after) = scan(forward, first, xs, like=nu)
-    inside = jnp.einsum("kjvp,kp->kjv", system.inside, whole).at[:, :, :n].add(particular)
+    inside = jnp.einsum("kjvp,kp->kjv", system.inside, whole).at[:, :, :n].add(read)
     costate = jnp.einsum("kvw,kw->kv", factors.costs, after) + slopes + jnp.einsum("kqv,q->kv", factors.rows, nu)
-    left = (right - jnp.einsum("kjvw,kjw->kjv", system.points, inside))[:, :, :n].at[:, -1].add(-costate[:, :n])
+    left = (right - jnp.einsum("kjvw,kjw->kjv", system.points, inside))[:, :, :n] * own
+    left = left.at[:, -1].add(-costate[:, :n])
     defects = jnp.einsum("kba,kb->ka", system.inverse, left.reshape(count, d * n)).reshape(count, d, n)
     rows = system.limits
     moved = Inequalities(rows.start @ first, jnp.einsum("kjcv,kjv->kjc", rows.points, inside), rows.end @ last)
     return Variables(
         start=jnp.where(system.free, first, b.start),
-        inner=inside[:, :, :n],
+        inner=after[:, None, :n] if system.shoots else inside[:, :, :n],
         controls=whole[:, size:].reshape(count, -1, m),
         defects=defects,
         end=nu,

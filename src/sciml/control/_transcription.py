@@ -1,15 +1,21 @@
-"""Direct collocation: an optimal control problem on segments of time, as a Lagrangian of finitely many unknowns."""
+"""Transcriptions: an optimal control problem on segments of time, as a Lagrangian of finitely many unknowns."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from .._types import Args
+from .._jax._loops import scan
+from .._types import Args, RealScalarLike
+from ..solvers._solve import solve
+from ..solvers.adjoints._checkpointed import Checkpointed
+from ..solvers.adjoints._direct import Direct
 from ..solvers.methods._ravel import flattened, unflattened
+from ..solvers.methods.explicit._runge_kutta import from_diffrax
 from ..solvers.terms._field import check_like, literals_as_arrays
 from ._problem import ControlProblem
 
@@ -22,6 +28,43 @@ from ._problem import ControlProblem
 # The Lagrangian adds the left minus the right sides, times multipliers, to the cost. An inequality $c \le 0$ adds
 # $z (c + s) - \mu w \log s$, with a slack $s$ and the share $w$ of its point in the whole duration, so that results
 # depend little on the mesh. All quantities are in units of their sizes.
+#
+# Multiple shooting is the same with one point in each segment, its end. The solution of the equation over the segment,
+# $F$, from the state at its start, takes the place of the collocation equation, $x_{k1} = F(x_{k0}, u_k)$. Integrals
+# and inequalities are functions of $(x_{k0}, u_k)$, too.
+
+
+class SegmentFlow(NamedTuple):
+    """The solution of the equation over one segment, in multiple shooting.
+
+    Attributes:
+        solver: The method.
+        steps: The number of fixed steps in a segment, or None for error control.
+        rtol: The tolerance of error control.
+    """
+
+    solver: Any
+    steps: int | None
+    rtol: float
+
+    def end(self, rates: Callable[[RealScalarLike, Array, Any], Array], start: Array, args: Any) -> Array:
+        """Returns the state at the end of the unit interval."""
+        options: dict[str, Any] = dict(rtol=self.rtol, atol=self.rtol, adjoint=Checkpointed())
+        if self.steps is not None:
+            options = dict(dt=1 / self.steps, adjoint=Direct())
+        method = from_diffrax(self.solver) if isinstance(self.solver, diffrax.AbstractSolver) else None
+        if self.steps is None or method is None:
+            sol = solve(rates, start, t0=0.0, t1=1.0, args=args, solver=self.solver, throw=False, **options)
+            return sol.ys[-1]
+        h = 1 / self.steps
+
+        # the same steps; the program of `solve` is twice as large, and twice differentiated here
+        def step(y: Array, t: Array) -> tuple[Array, None]:
+            field = lambda t, y: rates(t, y, args)  # noqa: E731
+            return method.step(field, t, h, y, method.init(field, t, y)).y1, None
+
+        times = jnp.arange(self.steps, dtype=start.dtype) * h
+        return scan(step, start, times, like=args)[0]
 
 
 class Inequalities(NamedTuple):
@@ -152,6 +195,7 @@ class Transcription(NamedTuple):
         scale: The factor of the cost.
         basis: The polynomials.
         free: Which elements of `fixed` are unknowns.
+        flow: The solution over a segment, in multiple shooting; otherwise None.
     """
 
     problem: ControlProblem
@@ -166,6 +210,11 @@ class Transcription(NamedTuple):
     scale: Float[Array, ""]
     basis: Basis
     free: np.ndarray
+    flow: SegmentFlow | None = None
+
+    @property
+    def shoots(self) -> bool:
+        return self.flow is not None
 
     @property
     def widths(self) -> Float[Array, " segments"]:
@@ -183,22 +232,51 @@ class Transcription(NamedTuple):
     def time(self, duration: Array, place: Array) -> Array:
         return self.t0 + duration * self.sizes[2] * place
 
-    def at_point(self, w: Float[Array, " point"], place: Array) -> tuple[Array, Array, Array]:
-        """Returns the running cost and the rate of the state, both for the whole duration, and the inequalities."""
-        n, problem = self.sizes[0].size, self.problem
-        x, v, duration = w[:n], w[n:-1], w[-1] * self.sizes[2]
-        t = self.time(w[-1], place)
-        y, u = unflattened(x * self.sizes[0], self.y), unflattened(v * self.sizes[1], self.u)
-        rate = literals_as_arrays(problem.model(t, y, u, self.args), self.y)
+    def at_point(self, w: Float[Array, " point"], place: Array, width: Array) -> tuple[Array, Array, Array]:
+        """Returns the running cost and the rate of the state, both for the whole duration, and the inequalities.
+
+        In multiple shooting `w` has the state at the start of a segment, cost and rate are means over the segment, and
+        the inequalities are at its end.
+        """
+        n, duration = self.sizes[0].size, w[-1] * self.sizes[2]
+        if self.flow is None:
+            found = duration * self._rates(w, place)
+            return found[n], found[:n], self.limits(w, place)
+
+        def rates(s: RealScalarLike, z: Array, given: tuple) -> Array:
+            problem, w, place, width = given
+            w = jnp.concatenate([z[:n], w[n:]])
+            return width * w[-1] * problem.sizes[2] * problem._rates(w, place + (jnp.asarray(s, w.dtype) - 1) * width)
+
+        start = jnp.append(w[:n], jnp.zeros_like(w[0]))
+        end = self.flow.end(rates, start, (self, w, place, width))
+        mean, last = (end - start) / width, jnp.concatenate([end[:n], w[n:]])
+        return mean[n], mean[:n], self.limits(last, place)
+
+    def _given(self, w: Array, place: Array) -> tuple:
+        """Returns time, state and control, the arguments of the functions of the problem."""
+        n = self.sizes[0].size
+        y, u = unflattened(w[:n] * self.sizes[0], self.y), unflattened(w[n:-1] * self.sizes[1], self.u)
+        return self.time(w[-1], place), y, u, self.args
+
+    def _rates(self, w: Array, place: Array) -> Float[Array, " rates"]:
+        """Returns the rate of the state, and the running cost."""
+        given, problem = self._given(w, place), self.problem
+        rate = literals_as_arrays(problem.model(*given), self.y)
         check_like(self.y, jax.tree.map(jnp.asarray, rate))
         rate = flattened(jax.tree.map(jnp.asarray, rate)).astype(w.dtype) / self.sizes[0]
-        cost = jnp.zeros_like(duration)
+        cost = jnp.zeros_like(w[0])
         if problem.running is not None:
-            cost = self.scale * jnp.asarray(problem.running(t, y, u, self.args), w.dtype).reshape(())
-        limits = [_outside(x, self.boxes.y), _outside(v, self.boxes.u)]
-        if problem.path is not None:
-            limits.append(numbers(problem.path(t, y, u, self.args), w.dtype))
-        return duration * cost, duration * rate, jnp.concatenate(limits) - _SLACK
+            cost = self.scale * jnp.asarray(problem.running(*given), w.dtype).reshape(())
+        return jnp.append(rate, cost)
+
+    def limits(self, w: Array, place: Array) -> Float[Array, " limits"]:
+        """Returns the inequalities."""
+        n = self.sizes[0].size
+        limits = [_outside(w[:n], self.boxes.y), _outside(w[n:-1], self.boxes.u)]
+        if self.problem.path is not None:
+            limits.append(numbers(self.problem.path(*self._given(w, place)), w.dtype))
+        return jnp.concatenate(limits) - _SLACK
 
     def at_end(self, w: Float[Array, " first"]) -> tuple[Array, Array, Array]:
         """Returns the terminal cost, the end conditions, and the inequalities at the end."""
@@ -231,9 +309,29 @@ class Transcription(NamedTuple):
         duration = jnp.broadcast_to(self.start(v)[-1], (*v.inner.shape[:2], 1))
         return jnp.concatenate([v.inner, controls, duration], axis=2)
 
+    def first_costate(self, v: Variables) -> Float[Array, " n"]:
+        """Returns the derivative of the cost with respect to the first state."""
+        n = v.inner.shape[2]
+        if not self.shoots:
+            return jnp.asarray(self.basis.derivative[:, 0]) @ v.defects[0]
+
+        def after(w: Array) -> Array:
+            cost, mean, limits = self.at_point(w, self.places[0, 0], self.widths[0])
+            change = self.widths[0] * (cost - jnp.sum(v.defects[0, 0] * mean))
+            return change - jnp.sum(v.defects[0, 0] * w[:n]) + jnp.sum(v.force.points[0, 0] * limits)
+
+        return jax.grad(after)(self._arguments(v)[0, 0])[:n]
+
+    def _arguments(self, v: Variables) -> Float[Array, "segments d point"]:
+        """Returns the first arguments of `at_point`."""
+        if self.flow is None:
+            return self.points(v)
+        return self.points(v._replace(inner=self.ends(v)[0][:, None]))
+
     def values(self, v: Variables) -> tuple[Array, Variables]:
         """Returns the cost, and the residuals of conditions in place of their multipliers; others are zero."""
-        costs, rates, limits = jax.vmap(jax.vmap(self.at_point))(self.points(v), self.places)
+        each = jax.vmap(jax.vmap(self.at_point, (0, 0, None)))
+        costs, rates, limits = each(self._arguments(v), self.places, self.widths)
         firsts, last = self.ends(v)
         cost, end, at_end = self.at_end(last)
         defects = self._moved(firsts, v.inner) - self.widths[:, None, None] * rates
@@ -255,7 +353,7 @@ class Transcription(NamedTuple):
 
         def of_point(w: Array, p: Array, z: Array, place: Array, width: Array, b: Array) -> Any:
             def lagrangian(w: Array, p: Array, z: Array) -> Array:
-                cost, rate, limits = self.at_point(w, place)
+                cost, rate, limits = self.at_point(w, place, width)
                 return width * (b * cost - jnp.sum(p * rate)) + jnp.sum(z * limits)
 
             return _derivatives(lagrangian, w, p, z, second)
@@ -266,12 +364,13 @@ class Transcription(NamedTuple):
 
         along = jax.vmap(jax.vmap(of_point, (0, 0, 0, 0, None, 0)), (0, 0, 0, 0, 0, None))
         weights = jnp.asarray(self.basis.weights)
-        slopes, points = along(self.points(v), v.defects, v.force.points, self.places, self.widths, weights)
+        slopes, points = along(self._arguments(v), v.defects, v.force.points, self.places, self.widths, weights)
         firsts, last = self.ends(v)
         at_end, end = _derivatives(lagrangian_at_end, last, v.end, v.force.end, second)
         of_w, of_p, limits = jnp.split(slopes, [n + m + 1, 2 * n + m + 1], axis=2)
-        inner = of_w[:, :, :n] + jnp.einsum("ji,kjn->kin", self.basis.derivative[:, 1:], v.defects)
+        inner = jnp.einsum("ji,kjn->kin", self.basis.derivative[:, 1:], v.defects)
         earlier = jnp.einsum("j,kjn->kn", self.basis.derivative[:, 0], v.defects)
+        inner, earlier = (inner + of_w[:, :, :n], earlier) if self.flow is None else (inner, earlier + of_w[:, 0, :n])
         inner = inner.at[:, -1].add(jnp.concatenate([earlier[1:], at_end[None, :n]]))
         duration = jnp.sum(of_w[:, :, -1]) + at_end[n]
         start = jnp.append(earlier[0], duration) + v.force.start @ self.box_slopes()

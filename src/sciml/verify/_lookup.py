@@ -89,6 +89,7 @@ _PROBLEMS = {
 _REFERENCES = {  # by module, which is loaded when one of its functions is looked up
     "measures._invariants": "kdv_phase_shifts kuramoto_sivashinsky_production reflection_level",
     "problems._physics": "oscillator_state coherent_state taylor_green_flow beltrami_flow",
+    "solutions._control": "brachistochrone_time bryson_denham_cost goddard_height",
     "solutions._dam_break": "riemann_shallow_water dam_break",
     "solutions._events": "bounce_times bouncing_ball firing_period mackey_glass_onset",
     "solutions._fields": "burgers_series burgers_cole_hopf fisher_kpp_front gray_scott_steady_states heat_kernel",
@@ -190,6 +191,7 @@ def reference(name: str, *args: Any, **options: Any) -> Any:
     | incompressible flow | `taylor_green_flow`, `beltrami_flow`, `kovasznay`, `poiseuille`, `couette`, `cavity_table`, `cylinder_table`, `rayleigh_benard_onset`, `rayleigh_benard_growth` |
     | events and delays | `bounce_times`, `bouncing_ball`, `firing_period`, `mackey_glass_onset` |
     | noise | `ornstein_uhlenbeck_moments`, `ornstein_uhlenbeck_density`, `geometric_brownian_moments`, `gibbs_density`, `birth_death_law`, `one_step_law` |
+    | optimal control | `brachistochrone_time`, `bryson_denham_cost`, `goddard_height` |
     | chaos | `kuramoto_sivashinsky_production` |
 
     Args:
