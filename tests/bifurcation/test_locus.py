@@ -1,5 +1,7 @@
 """Curves of special points in the plane of two parameters."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +9,11 @@ import pytest
 
 import sciml
 from sciml import bifurcation
+from sciml.bifurcation._orbits import LimitCycle
+from sciml.bifurcation._special import SpecialPoint
 
 from .common import Brusselator, cusp, rest, tolerance
+from .test_limit_cycle import twisted, wound
 
 
 def folds(scale=1.0, dtype=None, **options):
@@ -86,7 +91,11 @@ def test_bad_input():
     point = bifurcation.locate(cusp, jnp.asarray([-0.5]), args=args, where=b, kind="fold")
     options = {"args": args, "where": b, "along": lambda args: args["a"], "bounds": (0.0, 2.0), "kind": "fold"}
     for wrong, error, message in (
-        ({"kind": "branch_point"}, ValueError, "`kind` must be one of 'fold', 'hopf', but is 'branch_point'"),
+        (
+            {"kind": "branch_point"},
+            ValueError,
+            "one of 'fold', 'hopf' for steady states, but is 'branch_point'",
+        ),
         ({"along": b}, ValueError, "`along` must select another parameter than `where`"),
         ({"along": lambda args: args["c"]}, ValueError, "`along` could not be applied"),
         ({"bounds": (2.0, 3.0)}, ValueError, "`bounds` must contain the value of the parameter in the model, 1,"),
@@ -95,3 +104,41 @@ def test_bad_input():
             bifurcation.locus(cusp, point, **(options | wrong))
     with pytest.raises(sciml.SolveError, match="`locus` failed with status `diverged`"):
         bifurcation.locus(lambda t, y, args: args["b"] - y * args["a"], point, **options)
+
+
+def round_fold(t, y, args):
+    """The amplitude grows by r (p + q r^2 - r^4): cycles have a fold at p = -q^2 / 4."""
+    p, q = args
+    x, z = y
+    square = x**2 + z**2
+    grows = p + q * square - square**2
+    return jnp.stack([grows * x - z, x + grows * z])
+
+
+CYCLES = {
+    "fold": (round_fold, 2, lambda q: -(q**2) / 4, 0.0),
+    "period_doubling": (lambda t, y, args: twisted(t, y, args[0] - args[1] ** 2), 4, lambda q: q**2, 0.0),
+    "torus": (lambda t, y, args: wound(t, y, args[0] - args[1] ** 2), 4, lambda q: q**2, 0.3),
+}
+"""A model, the size of its state, the curve of special points, and their frequency."""
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize("kind", CYCLES)
+def test_special_points_of_limit_cycles(kind):
+    model, size, curve, frequency = CYCLES[kind]
+    start, ts = jnp.asarray(1.0), jnp.linspace(0, 2 * jnp.pi, 13)
+    radius = jnp.sqrt(0.5) if kind == "fold" else 1.0
+    circle = radius * jnp.stack([jnp.cos(ts), jnp.sin(ts)], axis=1)
+    cycle = LimitCycle(ts[-1], ts, jnp.pad(circle, ((0, 0), (0, size - 2))))
+    code = jnp.asarray(int(bifurcation.Kind[kind]))
+    point = SpecialPoint(code, curve(start), cycle, jnp.asarray(frequency), (cycle, 0 * start), 0 * code)
+    options: dict[str, Any] = {"where": lambda args: args[0], "along": lambda args: args[1], "bounds": (0.7, 1.5)}
+    given = (curve(start), start)
+    found = bifurcation.locus(model, point, kind=kind, args=given, points=8, max_step=0.5, **options)
+    p, q = found.parameters
+    there = np.isfinite(q)
+    assert there.sum() > 3 and q[there].min() == 0.7 and q[there].max() == 1.5 and (found.status == 0).all()
+    np.testing.assert_allclose(p[there], curve(q[there]), rtol=1e-5)
+    np.testing.assert_allclose(found.ys.period[there], 2 * np.pi, rtol=1e-6)
+    np.testing.assert_allclose(found.frequency[there], frequency, rtol=1e-5)

@@ -37,8 +37,11 @@ from ..solvers.control._pid import Tolerances, scaled_error
 from ..solvers.linear._entries import DenseMatrix
 from ..solvers.roots._conserved import with_jacobian
 from ..solvers.roots._implicit_root import with_derivatives
-from ._orbits import Orbits
+from ._orbits import Orbits, PointsOfCycles
 from ._problem import Equilibria
+
+Curves = Equilibria | Orbits | PointsOfCycles
+"""Equations that vanish on curves."""
 
 _TURN = 0.15
 """The angle, in radians, by which a curve turns in a step of the wanted length."""
@@ -129,7 +132,7 @@ class _Carry(NamedTuple):
 
 
 def follow(
-    problem: Equilibria | Orbits,
+    problem: Curves,
     forwards: Bool[Array, ""],
     bounds: tuple[Float[Array, ""], Float[Array, ""]],
     rows: int,
@@ -348,7 +351,7 @@ class BothWays(NamedTuple):
 
 
 def both_ways(
-    problem: Equilibria | Orbits,
+    problem: Curves,
     bounds: tuple[Array, Array],
     rows: int,
     longest: Float[Array, ""],
@@ -398,7 +401,7 @@ def both_ways(
     return BothWays(u, normals, tangents, near, jacobians, signs, status, closed)
 
 
-def _refined(problem: Equilibria | Orbits, known: Array, u: Array, normal: Array, regular: Array, near: tuple) -> tuple:
+def _refined(problem: Curves, known: Array, u: Array, normal: Array, regular: Array, near: tuple) -> tuple:
     """Returns a point with its derivatives, its tangent, the Jacobian there, and the sign of the determinant."""
     there = jnp.all(jnp.isfinite(u))
     safe, normal = jnp.where(there, u, problem.start), jnp.where(there, normal, 0)

@@ -197,6 +197,42 @@ class Orbits(NamedTuple):
         return LimitCycle(u[x.size], places * u[x.size], jax.vmap(lambda x: unflattened(x, self.like))(closed))
 
 
+class PointsOfCycles(NamedTuple):
+    """Special points of limit cycles that depend on two parameters; see `Equilibria`.
+
+    Attributes:
+        equations: The equations of such a point as a function of its unknowns, followed by the second parameter.
+        constants: All other values that they depend on.
+        start: A point.
+        one: The cycles as they depend on the first parameter, on nodes that all points share.
+        near: Nothing.
+    """
+
+    equations: Equations
+    constants: Any
+    start: Float[Array, " m"]
+    one: Orbits
+    near: tuple = ()
+
+    def sizes(self, x: Float[Array, " k"]) -> Float[Array, " k"]:
+        """Returns the size of each unknown but the second parameter; the eigenvector has one size."""
+        cycle, vector = self.one.start.size, jnp.max(jnp.abs(x[self.one.start.size : -1]))
+        known = jnp.append(self.one.sizes(x[: cycle - 1]), jnp.abs(x[cycle - 1]))
+        return jnp.concatenate([known, jnp.broadcast_to(vector, (x.size - cycle - 1,)), jnp.abs(x[-1:])])
+
+    def error(self, u: Float[Array, " m"], constants: Any, near: tuple) -> Float[Array, ""]:
+        """Returns an estimate of the relative error of a cycle."""
+        return self.one.error(u[: self.one.start.size], (constants, u[-1]), self.one.near)
+
+    def renewed(self, u: Float[Array, " m"], constants: Any, near: tuple) -> tuple:
+        """Returns what the next point is near to."""
+        return near
+
+    def moved(self, v: Float[Array, " m"], near: tuple, to: tuple) -> Float[Array, " m"]:
+        """Returns unknowns, or a tangent, as they are near to another point."""
+        return v
+
+
 def orbits(steady: Equilibria, x: Float[Array, "nodes n"], period: Float[Array, ""], near: Near) -> Orbits:
     """Returns the limit cycles of a model near a given one.
 

@@ -242,14 +242,15 @@ def test_an_event_at_an_algebraic_variable():
 
 
 @pytest.mark.x64
-@pytest.mark.parametrize("name", ["amplifier", "slider_crank", "jay"])
+@pytest.mark.parametrize("name", ["amplifier", "slider_crank", "jay", "fekete"])
 def test_gradients_of_published_problems(name):
     """Of a few fixed steps, whose differences have no noise."""
-    index = {"slider_crank": problems.SLIDER_CRANK_INDEX, "jay": problems.JAY_INDEX}
+    index = {"slider_crank": problems.SLIDER_CRANK_INDEX, "jay": problems.JAY_INDEX, "fekete": problems.FEKETE_INDEX}
     start, by, dt, h = {
         "amplifier": (problems.amplifier_start, 6.0, 2e-4, 1e-3),
         "slider_crank": (problems.slider_crank_start, 150.0, 1e-4, 1e-2),
         "jay": (lambda: problems.jay_solution(0.0), 1.0, 0.05, 1e-5),
+        "fekete": (problems.fekete_start, 0.5, 0.1, 1e-3),
     }[name]
     model = sciml.DAE(getattr(problems, name), index=index.get(name, 1))
 
