@@ -6,9 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sciml import Status, control
+from sciml import Status, control, solvers
 
 from .common import DESCENT, brachistochrone, bryson_denham
+
+VAN_DER_POL = 2.1142138583  # by collocation of degree 5 with constant controls
 
 
 @pytest.mark.x64
@@ -33,6 +35,21 @@ def test_shooting_with_a_path_constraint():
 
     value, slope = jax.jit(jax.value_and_grad(cost))(1 / 9)
     assert abs(value - 4) < 0.03 and abs(slope + 36) < 0.5
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(
+    "options", [dict(n_steps=None), dict(n_steps=2, solver=solvers.Rodas5P())], ids=["adaptive", "Rodas5P"]
+)
+def test_segments_by_error_control_and_by_implicit_methods(options):
+    problem = control.ControlProblem(
+        lambda t, y, u, args: jnp.stack([y[1], (1 - y[0] ** 2) * y[1] - y[0] + u]),
+        running=lambda t, y, u, args: y[0] ** 2 + y[1] ** 2 + u**2,
+        u_bounds=(-0.75, 1.0),
+    )
+    same = dict(t1=2.0, segments=5, rtol=1e-6)
+    plan = control.optimise(problem, jnp.array([1.0, 0.0]), 0.0, method="shooting", **same, **options)
+    assert abs(plan.cost - VAN_DER_POL) < 1e-5
 
 
 def swing(weight):
