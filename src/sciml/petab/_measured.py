@@ -82,11 +82,12 @@ def _one(
     if name not in known:
         noise = renamed(noise, {name: prediction})  # noise may be a share of what is observed
     own = [n for n in dict.fromkeys([*names_in(prediction), *names_in(noise)]) if _is_own(n, name)]
-    parameters = [n for n in pool.places if n not in known]
+    used = {*names_in(prediction), *names_in(noise)}
+    parameters = [n for n in pool.places if n not in known and n in used]
     for formula, what in ((prediction, "observable"), (noise, "noise of the observable")):
         for other in names_in(formula):
             if other not in known and other not in own and other not in parameters:
-                names = [*known, *parameters]
+                names = [*known, *pool.places]
                 raise ValueError(
                     f"the {what} `{name}` contains `{other}`, which is not part of the model or the parameters."
                     f"{suggestion(other, names)}"

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -27,6 +27,7 @@ from ..training import AbstractTransform, Bounded
 from ..training._transforms import Identity
 from ._expansion import Expansion, expansion
 from ._fit import PEtabFit, fit_problem
+from ._hybrid import evaluated_before, with_networks, with_values
 from ._measured import Noise, Predicted, log_probability, measured, noise_of, predicted, residual
 from ._parameters_of import Conditions, Pool, conditions_of
 from ._priors import log_prior, log_prior_of, log_slope, on_scale_of
@@ -316,7 +317,8 @@ class _Compiled:
         model = read_sbml(tables.sbml)
         if not isinstance(model, SBMLModel):
             raise ValueError(f"{tables.name}: the model uses an unsupported feature, delayed states.")
-        self.conditions = conditions_of(tables, model, pool)
+        self.conditions = conditions_of(tables, with_networks(model, tables), pool)
+        self.before = evaluated_before(tables, self.conditions, pool)
         self.observables = measured(tables, self.conditions, pool)
         self.numbers = np.array(pool.numbers)  # with those of measurements
         self.simulations = simulations_of(tables, self.conditions.numbers)
@@ -420,6 +422,15 @@ class PEtabProblem:
         """Returns all parameters of the problem in their own units, with those that are not estimated."""
         values = self._all(x)
         return {p.name: values[i] for i, p in enumerate(self._compiled.tables.parameters)}
+
+    def networks(self, x: Float[Array, " p"]) -> dict[str, Any]:
+        """Returns the neural networks by name, Equinox modules whose arrays hold the parameters."""
+        values, found = self._all(x), {}
+        start = len(values) - sum(len(network.weights) for network in self._compiled.tables.networks)
+        for network in self._compiled.tables.networks:
+            found[network.name] = with_values(network.module, values[start : start + len(network.weights)])
+            start += len(network.weights)
+        return found
 
     def predict(self, x: Float[Array, " p"]) -> tuple[Float[Array, " m"], Float[Array, " m"]]:
         """Returns the model's prediction of each measurement, and the scale of its noise; NaN if a simulation fails."""
@@ -572,7 +583,8 @@ class PEtabProblem:
         """The state of the model at each measurement, and its derivatives; zero where it is NaN."""
         compiled, options = self._compiled, self._options.for_tangents()
         # parameters that only occur in observables and noise need no simulation
-        moving = np.flatnonzero(np.isin(compiled.estimated, compiled.conditions.places))
+        used = [compiled.conditions.places.ravel(), *(x.weights for x in compiled.before)]
+        moving = np.flatnonzero(np.isin(compiled.estimated, np.concatenate(used)))
 
         def states_of(moved: Array) -> tuple[Array, Array]:
             states = self._states(x.at[moving].set(moved), options)
@@ -601,7 +613,10 @@ class PEtabProblem:
     def _constants(self, x: Float[Array, " p"]) -> tuple[Float[Array, " pool"], Float[Array, "conditions constants"]]:
         """All numbers of the problem, and the constants of the model in each condition."""
         values = jnp.concatenate([self._all(x), jnp.asarray(self._compiled.numbers, x.dtype)])
-        return values, values[self._compiled.conditions.places]
+        constants = values[self._compiled.conditions.places]
+        for network in self._compiled.before:
+            constants = network(values, constants)
+        return values, constants
 
     def _observe(self, model: dict[str, Array]) -> MeasuredData:
         x = jnp.stack([model[name] for name in self.names])
@@ -611,6 +626,7 @@ class PEtabProblem:
 def read_petab(
     path: str | os.PathLike,
     *,
+    networks: Mapping[str, Any] | None = None,
     solver: Any = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -632,6 +648,8 @@ def read_petab(
 
     Args:
         path: The YAML file.
+        networks: Equinox modules by the names of the problem's neural networks, with their arrays. Those that are not
+            given are read from YAML, and their arrays from HDF5, which requires h5py.
         solver: A method, by default `sciml.solvers.Rodas5P()` with its linear systems left to LAPACK, whose program is
             short, so that a first call takes seconds. If a likelihood is computed thousands of times without its
             gradient, `solver=sciml.solvers.Rodas5P()` pays off: it writes small systems out, which takes longer to
@@ -657,6 +675,6 @@ def read_petab(
             print(error)
         ```
     """
-    tables = read_tables(path)
+    tables = read_tables(path, networks or {})
     data = jnp.asarray([m.value for m in tables.measurements], jnp.result_type(float))
     return PEtabProblem(data, _Compiled(tables), Options(solver, rtol, atol, max_steps, adjoint))

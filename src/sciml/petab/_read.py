@@ -3,14 +3,15 @@
 import math
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from ._read_v2 import read_tables_v2
 from ._tables import DISTRIBUTIONS, SCALES, EstimatedParameter, Measurement, Observable, Tables
 
 
-def read_tables(path: str | os.PathLike) -> Tables:
-    """Reads a problem.
+def read_tables(path: str | os.PathLike, networks: Mapping[str, Any]) -> Tables:
+    """Reads a problem, with Equinox modules for its networks.
 
     Raises:
         ImportError: If petab is not installed.
@@ -29,7 +30,7 @@ def read_tables(path: str | os.PathLike) -> Tables:
     content = _yaml(path)
     version = str(content.get("format_version", "1"))
     if version.startswith("2"):
-        return read_tables_v2(path, content)
+        return read_tables_v2(path, content, networks)
     if not version.startswith("1"):
         raise ValueError(f"{path.name} uses PEtab version {version}, but only versions 1 and 2 are supported.")
     problem = petab.Problem.from_yaml(path)

@@ -9,21 +9,23 @@ pre-equilibration and one simulation, whose conditions set the indicators.
 import logging
 import math
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
-from ._priors import truncated_prior
-from ._tables import EstimatedParameter, Measurement, Observable, Tables
+from ._hybrid import Hybridization, parameter_of
+from ._tables import Measurement, Observable, Tables
 
 _WITHOUT = "no experiment"
 """The condition of measurements without an experiment; no identifier has a space."""
 
 
-def read_tables_v2(path: pathlib.Path, content: dict) -> Tables:
+def read_tables_v2(path: pathlib.Path, content: dict, networks: Mapping[str, Any]) -> Tables:
     """Reads a problem.
 
     Args:
         path: The YAML file.
         content: Its content.
+        networks: Equinox modules for networks of the problem.
 
     Raises:
         ValueError: If it uses an unsupported feature.
@@ -35,9 +37,11 @@ def read_tables_v2(path: pathlib.Path, content: dict) -> Tables:
         raise ValueError(
             f"only problems with one SBML model are supported, but the languages are {languages} in {path.name}."
         )
-    problem: Any = petab.v2.Problem.from_yaml(path)
-    if problem.extensions.sciml is not None:
-        raise ValueError(f"{path.name}: the extension SciML of PEtab is not supported.")
+    extensions = dict(content.get("extensions") or {})
+    sciml = extensions.pop("sciml", None) or extensions.pop("petab_sciml", None)
+    # without the extension, for which petab requires another package
+    problem: Any = petab.v2.Problem.from_yaml({**content, "extensions": extensions}, path.parent)
+    hybrid = Hybridization(problem, sciml, path.parent, networks) if sciml else None
     if not _is_of_version_1(problem):
         problem = _with_events(problem, path.name)
     conditions: dict[str, dict[str, float | str]] = {_WITHOUT: {}}
@@ -50,11 +54,15 @@ def read_tables_v2(path: pathlib.Path, content: dict) -> Tables:
                 conditions[before[experiment.id]] = changes
             else:
                 starts[experiment.id], conditions[experiment.id] = float(period.time), changes
+    rows = tuple(map(parameter_of, problem.parameters))
+    if hybrid:
+        rows += hybrid.rows
+        hybrid.add_arrays(conditions)
     empty = {target: math.nan for changes in conditions.values() for target in changes}
     return Tables(
         path.stem,
         problem.model.to_sbml_str(),
-        tuple(map(_parameter, problem.parameters)),
+        rows,
         {name: empty | changes for name, changes in conditions.items()},
         {x.id: _observable(x) for x in problem.observables},
         tuple(
@@ -71,6 +79,7 @@ def read_tables_v2(path: pathlib.Path, content: dict) -> Tables:
             for x in problem.measurements
         ),
         {name: start for name, start in starts.items() if math.isfinite(start)},
+        hybrid.networks if hybrid else (),
     )
 
 
@@ -128,15 +137,6 @@ def _value(x: Any) -> float | str:
     if not x.is_Symbol:
         raise ValueError(f"the measurement table has the expression `{x}`; only numbers and names are supported there.")
     return str(x)
-
-
-def _parameter(row: Any) -> EstimatedParameter:
-    lower, upper, nominal = (math.nan if x is None else float(x) for x in (row.lb, row.ub, row.nominal_value))
-    prior = None
-    if row.estimate:
-        kind, numbers = str(row.prior_distribution or "uniform"), tuple(row.prior_parameters) or (lower, upper)
-        prior = truncated_prior(kind, numbers, lower, upper)
-    return EstimatedParameter(row.id, "lin", lower, upper, nominal, row.estimate, prior)
 
 
 def _observable(row: Any) -> Observable:

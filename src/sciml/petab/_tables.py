@@ -1,6 +1,8 @@
 """The tables of a PEtab problem in types of Python."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 SCALES = ("lin", "log", "log10")
 DISTRIBUTIONS = ("normal", "laplace")
@@ -68,6 +70,44 @@ class Measurement(NamedTuple):
     noise: tuple[float | str, ...]
 
 
+class NetworkInput(NamedTuple):
+    """An argument of a neural network.
+
+    Attributes:
+        shape: Its shape.
+        names: The names of its elements.
+        arrays: Its values by condition if these are arrays, else empty.
+    """
+
+    shape: tuple[int, ...]
+    names: tuple[str, ...]
+    arrays: dict[str, np.ndarray]
+
+
+class HybridNetwork(NamedTuple):
+    """A neural network in a problem.
+
+    Attributes:
+        name: Its name.
+        module: The network, an Equinox module.
+        before: Whether it is evaluated before simulations, and not as a part of the model.
+        weights: The names of the numbers of its arrays, in their order.
+        inputs: Its arguments.
+        outputs: The indices of named results in all results.
+        formulas: The expressions for inputs that do not depend on the condition.
+        targets: The variables of the model that are named results.
+    """
+
+    name: str
+    module: Any
+    before: bool
+    weights: tuple[str, ...]
+    inputs: tuple[NetworkInput, ...]
+    outputs: dict[str, int]
+    formulas: dict[str, str]
+    targets: dict[str, str]
+
+
 class Tables(NamedTuple):
     """All of a problem.
 
@@ -79,6 +119,7 @@ class Tables(NamedTuple):
         observables: The table of observables.
         measurements: The table of measurements.
         starts: When conditions start, zero for those that are not in it.
+        networks: The neural networks.
     """
 
     name: str
@@ -88,3 +129,4 @@ class Tables(NamedTuple):
     observables: dict[str, Observable]
     measurements: tuple[Measurement, ...]
     starts: dict[str, float]
+    networks: tuple[HybridNetwork, ...] = ()

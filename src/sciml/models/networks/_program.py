@@ -21,6 +21,17 @@ from ._formulas import Formula, applied, names_in
 _Leaf = tuple  # ("$", i), the i-th name of a formula; ("#", i), its i-th number
 
 
+class Block:
+    """A function of many values with many results: the formula `(block, i, *names)` is result `i` for named values.
+
+    Attributes:
+        function: The function, of one vector; it returns another one.
+    """
+
+    def __init__(self, function: Callable[[Array], Array]):
+        self.function = function
+
+
 class _Group(NamedTuple):
     """Formulas of one shape."""
 
@@ -29,11 +40,20 @@ class _Group(NamedTuple):
     numbers: np.ndarray  # (numbers in the shape, formulas)
 
 
+class _Called(NamedTuple):
+    """Formulas that are results of one block for the same values."""
+
+    block: Block
+    slots: np.ndarray
+    results: np.ndarray
+
+
 class _Level(NamedTuple):
     """Formulas that need no result of one another."""
 
     groups: tuple[_Group, ...]
     slots: np.ndarray  # of all groups, one after another
+    called: tuple[_Called, ...]
 
 
 class FormulaProgram:
@@ -69,7 +89,11 @@ class FormulaProgram:
 
     def _add(self, formulas: Mapping[str, Formula]) -> None:
         found: dict[Formula, list[tuple[str, list[int], list[float]]]] = {}
+        blocks: dict[tuple, list[tuple[str, int]]] = {}
         for name, formula in formulas.items():
+            if isinstance(formula, tuple) and isinstance(formula[0], Block):
+                blocks.setdefault((formula[0], *formula[2:]), []).append((name, formula[1]))
+                continue
             names: list[str] = []
             numbers: list[float] = []
             shape = _shape_of(formula, names, numbers)
@@ -82,13 +106,21 @@ class FormulaProgram:
             for name, _, _ in rows:
                 self.places[name] = start
                 start += 1
+        called = []
+        for (block, *names), results in blocks.items():
+            called.append(_Called(block, self.slots(names), np.array([number for _, number in results])))
+            for name, _ in results:
+                self.places[name] = start
+                start += 1
         every = [g.slots.reshape(-1) for g in groups]
-        self.levels.append(_Level(tuple(groups), np.concatenate(every) if every else np.zeros(0, np.int64)))
+        slots = np.concatenate(every) if every else np.zeros(0, np.int64)
+        self.levels.append(_Level(tuple(groups), slots, tuple(called)))
 
     @property
     def size(self) -> int:
         """How many numbers the values are, with the results."""
-        return len(self.inputs) + sum(g.slots.shape[1] for level in self.levels for g in level.groups)
+        groups = sum(g.slots.shape[1] for level in self.levels for g in level.groups)
+        return len(self.inputs) + groups + sum(len(c.results) for level in self.levels for c in level.called)
 
     def slots(self, names: Sequence[str]) -> np.ndarray:
         """The positions of names."""
@@ -104,6 +136,8 @@ class FormulaProgram:
                 result = _evaluated(group.shape, parts, group.numbers, values.dtype)
                 results.append(jnp.broadcast_to(jnp.asarray(result, values.dtype), (count,)))
                 start += names * count
+            for block, slots, numbers in level.called:
+                results.append(taken_from(block.function(taken_from(values, slots)), numbers).astype(values.dtype))
             values = jnp.concatenate(results)
         return values
 
