@@ -23,6 +23,7 @@ PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "assets" / "suites
 SUITES = {
     "sbml": "SBML Test Suite, semantic cases",
     "petab": "PEtab test suite, versions 1 and 2",
+    "petab_sciml": "PEtab SciML test suite",
     "scipy": "SciPy's tests of `solve_ivp` and `solve_bvp`",
     "diffrax": "diffrax's tests of `diffeqsolve`",
 }

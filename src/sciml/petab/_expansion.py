@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ._measured import Noise, Predicted, log_probability, on_scale
-from ._priors import log_prior_of
+from ._priors import log_prior
 from ._tables import EstimatedParameter
 
 
@@ -92,16 +92,11 @@ def _slopes(noise: Noise, sensitivities: Callable, observed: Callable, x: Float[
 
 
 def _prior(rows: list[EstimatedParameter], x: Float[Array, " p"]) -> tuple[Array, Array, Array]:
-    """Returns the part of the priors, of each by itself."""
-    value, slopes, curvatures = jnp.zeros((), x.dtype), jnp.zeros_like(x), jnp.zeros_like(x)
-    for i, row in enumerate(rows):
-        if row.prior is None:
-            continue
+    """Returns the part of the priors, each of one parameter."""
 
-        def one(z: Array, row=row) -> Array:
-            return -log_prior_of(row, z)
+    def slopes(x: Array) -> tuple[Array, tuple[Array, Array]]:
+        value, slopes = jax.value_and_grad(lambda x: -log_prior(rows, x))(x)
+        return jnp.sum(slopes), (value, slopes)
 
-        value = value + one(x[i])
-        slopes = slopes.at[i].set(jax.grad(one)(x[i]))
-        curvatures = curvatures.at[i].set(jnp.maximum(jax.grad(jax.grad(one))(x[i]), 0))
-    return value, slopes, jnp.diag(curvatures)
+    curvatures, (value, first) = jax.grad(slopes, has_aux=True)(x)
+    return value, first, jnp.diag(jnp.maximum(curvatures, 0))

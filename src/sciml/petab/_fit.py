@@ -75,7 +75,7 @@ def least(
         max_steps: The most steps.
         rtol: Changes below this part of the value, or of one where it is smaller, are next to nothing.
     """
-    width = upper - lower
+    width = jnp.where(jnp.isfinite(upper - lower), upper - lower, 1.0)  # weights of networks have no bounds
     zero = jnp.zeros((), jnp.int32)
 
     def goes_on(s: _Search) -> Array:
@@ -268,12 +268,6 @@ def fit_problem(problem: Fitted, *, starts: int, key: Key | None, max_steps: int
     """`PEtabProblem.fit`."""
     starts, max_steps = check_count(starts, "starts", "fit"), check_count(max_steps, "max_steps", "fit")
     lower, upper = problem.lower, problem.upper
-    wrong = ~(np.asarray(upper) > np.asarray(lower)) | ~np.isfinite(np.asarray(lower)) | ~np.isfinite(np.asarray(upper))
-    if wrong.any():
-        name = problem.names[int(np.argmax(wrong))]
-        raise ValueError(
-            f"`fit` requires finite bounds for every parameter, but the bounds of `{name}` are not finite."
-        )
     if starts == 1:
         drawn = problem.nominal[None]
     elif key is None:
@@ -281,6 +275,13 @@ def fit_problem(problem: Fitted, *, starts: int, key: Key | None, max_steps: int
     else:
         drawn = problem.draw(key, starts)
     drawn = jax.vmap(lambda x: jnp.clip(x, lower, upper))(drawn)
+    wrong = ~(np.asarray(upper) > np.asarray(lower)) | ~np.isfinite(np.asarray(drawn)).all(0)
+    if wrong.any():
+        name = problem.names[int(np.argmax(wrong))]
+        raise ValueError(
+            f"`fit` requires finite bounds for every parameter but those of networks, which need finite starts; the "
+            f"bounds or the start of `{name}` are not finite."
+        )
     default = 1e-6 if jnp.finfo(drawn.dtype).bits == 64 else 1e-4
     found = _searched(problem, drawn, lower, upper, max_steps, default if rtol is None else float(rtol))
     tops = -np.asarray(found.value, np.float64)

@@ -156,9 +156,11 @@ class Hybridization:
         for x, found in own.items():
             if found and found[2] == "outputs":
                 number, index = int(found[3]), _indices(found[4] or "0")
-                if number >= len(shapes) or len(index) != len(shapes[number]) or not np.all(index < shapes[number]):
+                shape = shapes[number] if number < len(shapes) else ()
+                shape = shape[len(shape) - len(index) :] if math.prod(shape[: -len(index)]) == 1 else shape
+                if len(index) != len(shape) or not np.all(np.less(index, shape)):
                     raise ValueError(f"`{x}` is `{self.mapped[x]}`, but the outputs have the shapes {shapes}.")
-                outputs[x] = int(starts[number] + np.ravel_multi_index(index, shapes[number]))
+                outputs[x] = int(starts[number] + np.ravel_multi_index(index, shape))
         elements = [x for one in inputs for x in one.names]
         formulas = {x: self.hybrid[x] for x in elements if x in self.hybrid}
         targets = {target: value for target, value in self.hybrid.items() if value in outputs}
@@ -170,7 +172,8 @@ class Hybridization:
     def _inputs(self, name: str, module: Any, own: Mapping[str, Any]) -> tuple[NetworkInput, ...]:
         """Returns the arguments of a network."""
         elements: dict[int, dict[tuple[int, ...], str]] = {}
-        whole: dict[int, str] = {i: x for i, x in enumerate(getattr(module, "inputs", ())) if x in self.hybrid}
+        direct = enumerate(getattr(module, "inputs", ()))
+        whole: dict[int, str] = {i: x for i, x in direct if self.hybrid.get(x) == "array"}
         for x, found in own.items():
             if found[4] is None:
                 whole[int(found[3])] = x
@@ -303,6 +306,20 @@ def with_networks(model: SBMLModel, tables: Tables) -> SBMLModel:
             else:
                 raise ValueError(f"the network `{network.name}` sets `{target}`, which is not part of the model.")
     return SBMLModel(description, values) if tables.networks else model
+
+
+def start_ranges(tables: Tables) -> dict[str, tuple[float, float]]:
+    """Returns the ranges of starts for parameters of networks."""
+    nominal = {row.name: row.nominal for row in tables.parameters}
+    found = {}
+    for network in tables.networks:
+        names = iter(network.weights)
+        for _, _, array in named_arrays(network.module):
+            for name in itertools.islice(names, array.size):
+                middle = 0.0 if array.ndim > 1 or math.isnan(nominal[name]) else nominal[name]
+                width = 1 / math.sqrt(math.prod(array.shape[1:])) if array.ndim > 1 else 0.0
+                found[name] = (middle - width, middle + width)
+    return found
 
 
 class EvaluatedBefore(NamedTuple):

@@ -76,7 +76,7 @@ class Network(eqx.Module):
         names = [node["target"] for node in content["forward"] if node["op"] == "placeholder"]
         if len(inputs) != len(names):
             raise ValueError(f"the network `{self.name}` has {len(names)} inputs, but {len(inputs)} are given.")
-        dtype = jnp.result_type(*inputs, *jax.tree.leaves(self.parameters), jnp.float32)
+        arrays = jax.tree.leaves(self.parameters) or [jnp.asarray(inputs[0])]
         found: dict[str, Any] = {}
 
         def value(x: Any) -> Any:
@@ -87,7 +87,7 @@ class Network(eqx.Module):
         for node in content["forward"]:
             args, options = value(node.get("args") or []), node.get("kwargs") or {}
             if node["op"] == "placeholder":
-                found[node["name"]] = jnp.asarray(inputs[names.index(node["target"])], dtype)
+                found[node["name"]] = jnp.asarray(inputs[names.index(node["target"])], arrays[0].dtype)
             elif node["op"] == "call_module":
                 layer = layers[node["target"]]
                 weights = self.parameters.get(node["target"], {})
@@ -318,15 +318,24 @@ def _over_samples(count: int, function: Callable, w: _Weights, o: _Options, x: A
 
 
 def _linear(w: _Weights, o: _Options, x: Array) -> Array:
-    return jnp.matmul(x, w["weight"].T, precision="highest") + w.get("bias", 0)
+    return _biased(jnp.matmul(x, w["weight"].T, precision="highest"), w)
 
 
 def _bilinear(w: _Weights, o: _Options, x: Array, y: Array) -> Array:
-    return jnp.einsum("...i,kij,...j->...k", x, w["weight"], y, precision="highest") + w.get("bias", 0)
+    return _biased(jnp.einsum("...i,kij,...j->...k", x, w["weight"], y, precision="highest"), w)
+
+
+def _last(w: Array, x: Array) -> Array:
+    """An array of the last dimensions, with as many dimensions as another one."""
+    return jnp.expand_dims(w, range(x.ndim - w.ndim))
+
+
+def _biased(x: Array, w: _Weights) -> Array:
+    return x + _last(w["bias"], x) if "bias" in w else x
 
 
 def _per_channel(w: Array, count: int) -> Array:
-    return w.reshape(-1, *(1,) * count)
+    return w.reshape(1, -1, *(1,) * count)
 
 
 def _convolved(count: int, w: _Weights, o: _Options, x: Array) -> Array:
@@ -424,7 +433,8 @@ def _instance_norm(count: int, w: _Weights, o: _Options, x: Array) -> Array:
 def _layer_norm(w: _Weights, o: _Options, x: Array) -> Array:
     shape = o["normalized_shape"]
     count = len(shape) if isinstance(shape, (list, tuple)) else 1
-    return _normalised(x, tuple(range(x.ndim - count, x.ndim)), o) * w.get("weight", 1) + w.get("bias", 0)
+    x = _normalised(x, tuple(range(x.ndim - count, x.ndim)), o)
+    return _biased(x * _last(w["weight"], x) if "weight" in w else x, w)
 
 
 def _alpha_dropout(w: _Weights, o: _Options, x: Array) -> Array:

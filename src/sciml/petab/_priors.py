@@ -55,7 +55,7 @@ def on_scale_of(row: EstimatedParameter, value: float) -> float:
         return float(np.log(value) if row.scale == "log" else np.log10(value))
 
 
-def own_value(row: EstimatedParameter, x: Float[Array, ""]) -> Float[Array, ""]:
+def own_value(row: EstimatedParameter, x: Float[Array, "..."]) -> Float[Array, "..."]:
     """A parameter in its own unit."""
     return x if row.scale == "lin" else jnp.exp(x * _factor(row))
 
@@ -69,8 +69,8 @@ def log_slope(row: EstimatedParameter, x: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.zeros_like(x) if row.scale == "lin" else x * _factor(row) + math.log(_factor(row))
 
 
-def log_prior_of(row: EstimatedParameter, x: Float[Array, ""]) -> Float[Array, ""]:
-    """The logarithm of a prior's density at a value on the parameter's scale.
+def log_prior_of(row: EstimatedParameter, x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """The logarithm of a prior's density at values on the parameter's scale.
 
     Raises:
         ValueError: If there is no such prior.
@@ -102,7 +102,7 @@ def log_prior_of(row: EstimatedParameter, x: Float[Array, ""]) -> Float[Array, "
     return logarithm - jnp.abs(value - a) / b - math.log(2 * b)
 
 
-def _log_density(name: str, x: Float[Array, ""], *numbers: float) -> Float[Array, ""]:
+def _log_density(name: str, x: Float[Array, "..."], *numbers: float) -> Float[Array, "..."]:
     """The logarithm of a density of SciPy."""
     if name == "rayleigh":
         z = x / numbers[1]
@@ -111,9 +111,10 @@ def _log_density(name: str, x: Float[Array, ""], *numbers: float) -> Float[Array
 
 
 def log_prior(rows: Sequence[EstimatedParameter], x: Float[Array, " p"]) -> Float[Array, ""]:
-    """The sum over all parameters with a prior."""
-    total = jnp.zeros((), x.dtype)
+    """The sum over all parameters with a prior; those of one prior, as of a neural network, are one operation."""
+    same: dict[tuple, list[int]] = {}
     for i, row in enumerate(rows):
         if row.prior is not None:
-            total = total + log_prior_of(row, x[i])
-    return total
+            same.setdefault((row.scale, row.prior), []).append(i)
+    parts = [jnp.sum(log_prior_of(rows[found[0]], x[np.array(found)])) for found in same.values()]
+    return sum(parts, jnp.zeros((), x.dtype))

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from .._checks import check_count, check_key
 from .._jax._differentiable import as_one_operation
 from .._types import Key
-from ..inference import Custom, LogDensity, Uniform, log_density
+from ..inference import Custom, Improper, LogDensity, Normal, Uniform, log_density
 from ..inference.distributions._abstract import AbstractDistribution
 from ..models.networks._read_sbml import read_sbml
 from ..models.networks._sbml_model import SBMLModel
@@ -27,7 +27,7 @@ from ..training import AbstractTransform, Bounded
 from ..training._transforms import Identity
 from ._expansion import Expansion, expansion
 from ._fit import PEtabFit, fit_problem
-from ._hybrid import evaluated_before, with_networks, with_values
+from ._hybrid import evaluated_before, start_ranges, with_networks, with_values
 from ._measured import Noise, Predicted, log_probability, measured, noise_of, predicted, residual
 from ._parameters_of import Conditions, Pool, conditions_of
 from ._priors import log_prior, log_prior_of, log_slope, on_scale_of
@@ -297,6 +297,12 @@ class _BetweenBounds(eqx.Module):
 def prior_of(row: EstimatedParameter) -> AbstractDistribution:
     """Returns the prior of a parameter on its scale, within its bounds."""
     lower, upper = (on_scale_of(row, x) for x in (row.lower, row.upper))
+    if math.isinf(upper - lower):  # a weight of a network
+        if row.prior is None:
+            return Improper()
+        if row.prior[0] == "truncated normal" and lower == -upper:
+            return Normal(*row.prior[1][:2])
+        raise ValueError(f"`log_density` requires bounds for `{row.name}`, unless its prior is normal.")
     if row.prior is None:
         return Uniform(lower, upper)
     kind, numbers = row.prior
@@ -469,8 +475,12 @@ class PEtabProblem:
         one between its bounds, on its scale; bounds hold for the others too. A prior on a parameter's own scale
         includes the Jacobian to the scale of `x`.
         """
-        start = {name: value for name, value in zip(self.names, self.nominal)}
-        inside = 1e-6 * (self.upper - self.lower)
+        wrong = [p.name for p in self._rows() if p.prior is None and not math.isfinite(p.upper - p.lower)]
+        if wrong:
+            raise ValueError(
+                f"`log_density` requires a prior or finite bounds for every parameter: `{wrong[0]}` has none."
+            )
+        inside = jnp.where(jnp.isfinite(self.upper - self.lower), 1e-6 * (self.upper - self.lower), 0.0)
         bounded = jnp.clip(self.nominal, self.lower + inside, self.upper - inside)
         start = {name: value for name, value in zip(self.names, bounded)}
         priors = [((lambda m, name=p.name: m[name]), prior_of(p)) for p in self._rows()]
@@ -524,6 +534,8 @@ class PEtabProblem:
         """Returns vectors that are drawn uniformly between the bounds, on the parameters' scales.
 
         They are a Latin hypercube: of each parameter's range, cut into `starts` parts, each part has one of them.
+        A matrix of a network, without bounds, is drawn within the root of one over its number of inputs, as in PyTorch;
+        a vector keeps its nominal values, or is zero without them.
         """
         starts, key = check_count(starts, "starts", "draw"), check_key(key, "draw")
         of_order, of_place = jax.random.split(key)
@@ -531,7 +543,18 @@ class PEtabProblem:
         part = jnp.broadcast_to(jnp.arange(starts, dtype=dtype)[:, None], shape)
         part = jax.random.permutation(of_order, part, axis=0, independent=True)
         share = (part + jax.random.uniform(of_place, shape, dtype)) / starts
-        return jax.vmap(lambda share: self.lower + share * (self.upper - self.lower))(share)
+        lower, upper = self._ranges()
+        return jax.vmap(lambda share: lower + share * (upper - lower))(share)
+
+    def _ranges(self) -> tuple[Float[Array, " p"], Float[Array, " p"]]:
+        """The bounds between which starts are drawn."""
+        ranges = start_ranges(self._compiled.tables)
+        own = [(p.lower, p.upper) for p in self._rows()]
+        ends = [x if math.isfinite(x[1] - x[0]) else ranges.get(p.name, x) for p, x in zip(self._rows(), own)]
+        found = [
+            jnp.where(jnp.isfinite(x), x, self._scaled(list(y))) for x, y in zip((self.lower, self.upper), zip(*ends))
+        ]
+        return found[0], found[1]
 
     def expansion(self, x: Float[Array, " p"]) -> Expansion:
         """Returns minus `log_posterior` about a vector: value, gradient and curvature, by one solve."""
