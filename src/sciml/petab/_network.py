@@ -28,28 +28,6 @@ class Network(eqx.Module):
 
     Attributes:
         parameters: The arrays of each layer by the layer's identifier, such as `weight` and `bias`.
-
-    Example:
-        ```python
-        import jax
-        import jax.numpy as jnp
-        from sciml import petab
-
-        text = '''
-        nn_model_id: net
-        inputs: [{input_id: x}]
-        layers:
-        - {layer_id: layer1, layer_type: Linear, args: {in_features: 2, out_features: 3}}
-        forward:
-        - {name: x, op: placeholder, target: x}
-        - {name: layer1, op: call_module, target: layer1, args: [x]}
-        - {name: tanh, op: call_method, target: tanh, args: [layer1]}
-        - {name: output, op: output, target: output, args: [tanh]}
-        '''
-        net = petab.read_network(text, key=jax.random.key(0))
-        assert net.parameters["layer1"]["weight"].shape == (3, 2)
-        assert net(jnp.ones(2)).shape == (3,)
-        ```
     """
 
     parameters: dict[str, dict[str, Array]]
@@ -113,6 +91,28 @@ def read_network(
         ImportError: If PyYAML, or h5py for `arrays`, is not installed: `pip install 'sciml-jax[sbml,io]'`.
         FileNotFoundError: If there is no such file.
         ValueError: If it is not such a network, or has an unsupported layer or function, which the message names.
+
+    Example:
+        ```python
+        import jax
+        import jax.numpy as jnp
+        from sciml import petab
+
+        text = '''
+        nn_model_id: net
+        inputs: [{input_id: x}]
+        layers:
+        - {layer_id: layer1, layer_type: Linear, args: {in_features: 2, out_features: 3}}
+        forward:
+        - {name: x, op: placeholder, target: x}
+        - {name: layer1, op: call_module, target: layer1, args: [x]}
+        - {name: tanh, op: call_method, target: tanh, args: [layer1]}
+        - {name: output, op: output, target: output, args: [tanh]}
+        '''
+        net = petab.read_network(text, key=jax.random.key(0))
+        assert net.parameters["layer1"]["weight"].shape == (3, 2)
+        assert net(jnp.ones(2)).shape == (3,)
+        ```
     """
     text = source if isinstance(source, str) and "\n" in source else pathlib.Path(source).read_text()
     content = _content(text)
