@@ -19,7 +19,7 @@ _Weights = Mapping[str, Array]
 _Options = Mapping[str, Any]
 
 
-class Network(eqx.Module):
+class PEtabNetwork(eqx.Module):
     """A neural network; returned by `read_network`.
 
     Its inputs have PyTorch's order of dimensions, `(channels, height, width)` for images, with or without a dimension
@@ -79,7 +79,7 @@ class Network(eqx.Module):
 
 def read_network(
     source: str | os.PathLike, *, arrays: str | os.PathLike | None = None, key: Key | None = None
-) -> Network:
+) -> PEtabNetwork:
     """Reads a neural network in the YAML format of PEtab SciML.
 
     Args:
@@ -128,7 +128,7 @@ def read_network(
         if shapes:
             own = None if key is None else jax.random.fold_in(key, number)
             parameters[layer["layer_id"]] = _drawn(layer["layer_type"], shapes, own)
-    net = Network(parameters, text)
+    net = PEtabNetwork(parameters, text)
     if arrays is None:
         return net
     found = read_arrays(arrays).get("parameters", {}).get(net.name, {})

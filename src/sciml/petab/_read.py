@@ -4,13 +4,14 @@ import math
 import os
 import pathlib
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ._read_v2 import read_tables_v2
 from ._tables import DISTRIBUTIONS, SCALES, EstimatedParameter, Measurement, Observable, Tables
 
 
-def read_tables(path: str | os.PathLike, networks: Mapping[str, Any]) -> Tables:
+def read_tables(path: str | os.PathLike, networks: Mapping[str, Any] = MappingProxyType({})) -> Tables:
     """Reads a problem, with Equinox modules for its networks.
 
     Raises:
