@@ -1,7 +1,7 @@
 r"""Neural networks in a PEtab problem: the extension SciML.
 
-The outputs of a network are names that formulas may contain: those of the model, of its start and of observables. A
-network that is evaluated before simulations gives constants of each condition; any other is a part of the formulas.
+The outputs of a network are names that formulas of the model, of its start and of observables may contain. A network
+that is evaluated before simulations gives constants of each condition; any other is a part of the formulas.
 The numbers of its arrays are parameters of the problem, `net.parameters[layer].array[0,1]`, as the format names them.
 """
 
@@ -210,7 +210,7 @@ class Hybridization:
         return NetworkInput(shape, tuple(_element(name, index, shape) for index in np.ndindex(shape)), arrays)
 
     def _rows(self, name: str, module: Any, given: bool) -> tuple[EstimatedParameter, ...]:
-        """Returns a row for each number of a network's arrays: that of the most specific identifier."""
+        """Returns a row for each number of a network's arrays, copied from the row of the most specific identifier."""
         table, known = self.table.get(name, {}), self.arrays.get("parameters", {}).get(name, {})
         parsed = {key: parameter_of(row) for key, row in table.items()}
         rows = []

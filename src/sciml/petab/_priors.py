@@ -111,7 +111,7 @@ def _log_density(name: str, x: Float[Array, "..."], *numbers: float) -> Float[Ar
 
 
 def log_prior(rows: Sequence[EstimatedParameter], x: Float[Array, " p"]) -> Float[Array, ""]:
-    """The sum over all parameters with a prior; those of one prior, as of a neural network, are one operation."""
+    """The sum over all parameters with a prior; parameters with the same prior, as in a network, are one operation."""
     same: dict[tuple, list[int]] = {}
     for i, row in enumerate(rows):
         if row.prior is not None:
