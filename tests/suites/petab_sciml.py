@@ -17,8 +17,8 @@ import pandas
 import yaml
 from jaxtyping import Array
 
-from sciml.petab import read_network, read_petab
-from sciml.petab._network import read_arrays
+from sciml.petab import read_petab
+from sciml.petab._network import read_arrays, read_network
 
 from .outcomes import Outcome, counts
 

@@ -2,8 +2,6 @@
 
 - `read_petab`: a problem from files, whose likelihood and posterior are functions of the estimated parameters that
   can be differentiated and batched; a `LogDensity` for samplers; a fit from many starts.
-- `read_network`: a neural network in the YAML format of PEtab SciML.
 """
 
-from ._network import read_network as read_network
 from ._problem import read_petab as read_petab

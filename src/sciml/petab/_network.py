@@ -20,7 +20,7 @@ _Options = Mapping[str, Any]
 
 
 class PEtabNetwork(eqx.Module):
-    """A neural network; returned by `read_network`.
+    """A neural network of a problem that was read from YAML; `PEtabProblem.networks` returns it.
 
     Its inputs have PyTorch's order of dimensions, `(channels, height, width)` for images, with or without a dimension
     of samples in front. A layer of dropout returns its mean, and batch normalisation takes mean and variance of the
@@ -96,7 +96,7 @@ def read_network(
         ```python
         import jax
         import jax.numpy as jnp
-        from sciml import petab
+        from sciml.petab._network import read_network
 
         text = '''
         nn_model_id: net
@@ -109,7 +109,7 @@ def read_network(
         - {name: tanh, op: call_method, target: tanh, args: [layer1]}
         - {name: output, op: output, target: output, args: [tanh]}
         '''
-        net = petab.read_network(text, key=jax.random.key(0))
+        net = read_network(text, key=jax.random.key(0))
         assert net.parameters["layer1"]["weight"].shape == (3, 2)
         assert net(jnp.ones(2)).shape == (3,)
         ```
