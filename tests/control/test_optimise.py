@@ -158,6 +158,10 @@ def test_bad_input():
     for bounds in ((1.0, -1.0), (jnp.zeros(3), 1.0)):
         wrong = control.ControlProblem(integrator, **cost, y_bounds=bounds)
         cases.append((ValueError, "`y_bounds` must", lambda wrong=wrong: control.optimise(wrong, zero, 0.0, t1=1.0)))
+    outside = {"`y0` must be inside `y_bounds`": dict(y_bounds=(0.5, 1.0)), "`t1` must be": dict(t1_bounds=(2.0, 3.0))}
+    for message, bounds in outside.items():
+        wrong = control.ControlProblem(integrator, **cost, **bounds)
+        cases.append((ValueError, message, lambda wrong=wrong: control.optimise(wrong, zero, 0.0, t1=1.0)))
     for error, message, call in cases:
         with pytest.raises(error, match=message):
             call()

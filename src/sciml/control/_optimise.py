@@ -239,13 +239,37 @@ def checked(
     if not rtol > 0:
         raise ValueError(f"`rtol` must be positive, but is {rtol}.")
     with jax.ensure_compile_time_eval():  # also within `jax.jit`
-        for name, like in {"y_bounds": y0, "u_bounds": u0, "t1_bounds": times[0]}.items():
-            if getattr(problem, name) is not None:
-                box(getattr(problem, name), like, dtype, name)
         free = tuple(bool(x) for x in np.asarray(spread(problem.free, y0, "free")))
+        fixed = {"y_bounds": ("y0", y0, ~np.array(free)), "t1_bounds": ("t1", times[1], np.array([True]))}
+        for name, like in {"y_bounds": y0, "u_bounds": u0, "t1_bounds": times[0]}.items():
+            if getattr(problem, name) is None:
+                continue
+            bounds = box(getattr(problem, name), like, dtype, name)
+            if name in fixed:
+                _check_inside(*fixed[name], bounds, name)
     tolerance = max(rtol, _ROUNDING * float(jnp.finfo(dtype).eps))
     given = Given(problem, arrays_of(args), y0, u0, *times, _mesh(segments, dtype))
     return given, Numerics(degree, int(control_degree), free, tolerance)
+
+
+def _check_inside(name: str, value: PyTree, fixed: np.ndarray, bounds: tuple[Array, Array], of: str) -> None:
+    """Checks that what is given is inside of its bounds but for rounding, as far as both are known.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    leaves = jax.tree.leaves(value)
+    if not all(map(concrete, (*leaves, *bounds))):
+        return
+    x = np.concatenate([np.ravel(leaf) for leaf in leaves])
+    low, high = (np.asarray(b) for b in bounds)
+    slack = 1e-5 * np.maximum(np.abs(x), 1)
+    outside = fixed & ~((x >= low - slack) & (x <= high + slack))
+    if outside.any():
+        first = int(np.argmax(outside))
+        raise ValueError(
+            f"`{name}` must be inside `{of}`, from {low[first]:.6g} to {high[first]:.6g}, but is {x[first]:.6g}."
+        )
 
 
 def _mesh(segments: Any, dtype: Any) -> Array:
