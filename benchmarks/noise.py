@@ -36,6 +36,28 @@ def constant(t: Any, y: Any, args: Any) -> Any:
     return jnp.full_like(y, 0.5)
 
 
+def chain(t: Any, y: Any, args: Any) -> Any:
+    """A prey and its predator, and food that follows the prey at once."""
+    prey, predator, food = y
+    return jnp.stack([prey * (food - predator), predator * (prey - 1), 1e3 * (1.5 - food - 0.5 * food * prey)])
+
+
+def spread(t: Any, y: Any, args: Any) -> Any:
+    return 0.2 * y * jnp.array([1.0, 1.0, 0.1], y.dtype)
+
+
+def returns(t: Any, y: Any, args: Any) -> Any:
+    return jnp.stack([0.05 * y[0], 2.0 * (0.09 - y[1])])
+
+
+def heston(t: Any, y: Any, args: Any) -> Any:
+    root = jnp.sqrt(jnp.maximum(y[1], 1e-8))
+    return jnp.stack([jnp.stack([root * y[0], 0 * root]), 0.4 * root * jnp.array([-0.6, 0.8], root.dtype)])
+
+
+FEW = 250
+STIFF, STIFF_STEPS = sciml.Stochastic(chain, spread), 200
+HESTON, HESTON_STEPS = sciml.Stochastic(returns, heston, noise="general"), 64
 GROWTH = sciml.Stochastic(drift, diffusion)
 WELLS = sciml.Stochastic(wells, constant, noise="additive")
 
@@ -158,6 +180,36 @@ def groups() -> list[Group]:
             against="sciml, SRA1",
         ),
     ]  # fmt: skip
+
+    def of(label: str, start: list[float], against: str | None = None, **options: Any) -> Candidate:
+        members = jnp.broadcast_to(jnp.array(start), (FEW, len(start)))
+        run = jax.vmap(functools.partial(ours, **options))
+        return Candidate(f"sciml, {label}", jitted(run, keys[:FEW], members), against=against and f"sciml, {against}")
+
+    implicit, stable = sciml.solvers.DriftImplicitMilstein, sciml.AlphaStable(1.7)
+    by = dict(model=STIFF, dt=1 / STIFF_STEPS)
+    stiff = [
+        of("DriftImplicitMilstein", [1.0, 1.0, 1.0], solver=implicit(), **by),
+        of("linearly implicit", [1.0, 1.0, 1.0], "DriftImplicitMilstein", solver=implicit(newton=False), **by),
+        of("Milstein, 5 times the steps", [1.0, 1.0, 1.0], "DriftImplicitMilstein", model=STIFF, dt=1 / STEPS,
+           solver=diffrax.ItoMilstein()),
+    ]  # fmt: skip
+    by, start = dict(model=HESTON, dt=1 / HESTON_STEPS), [1.0, 0.09]
+    areas = [
+        of("SPaRK", start, solver=diffrax.SPaRK(), **by),
+        of("PlatenWeak2", start, "SPaRK", solver=sciml.solvers.PlatenWeak2(), **by),
+        of("SPaRK, adaptive", start, "SPaRK", model=HESTON, rtol=TOL, atol=TOL, solver=diffrax.SPaRK()),
+        of("PlatenWeak2, adaptive", start, "SPaRK", model=HESTON, rtol=TOL, atol=TOL,
+           solver=sciml.solvers.PlatenWeak2()),
+    ]  # fmt: skip
+    jumps = [
+        of("Euler, Brownian motion", [1.0], model=GROWTH, dt=DT, **euler),
+        *(
+            of(f"Euler, {type(x).__name__}", [1.0], "Euler, Brownian motion", dt=DT, **euler,
+               model=sciml.Stochastic(drift, diffusion, driver=x))
+            for x in (stable, sciml.NormalInverseGaussian(5.0))
+        ),
+    ]  # fmt: skip
     cells = jnp.ones((128, 128))
     field = dict(model=GROWTH, dt=DT)
     fields = [
@@ -183,5 +235,8 @@ def groups() -> list[Group]:
         Group(f"{N} paths in a double well with events, {STEPS} steps, {name}", first),
         Group(f"one path of a field of 128 x 128, {STEPS} steps, {name}", fields),
         Group(f"{N} paths in a double well, additive noise, rtol = {TOL:g}, {name}", adaptive),
+        Group(f"{FEW} paths with a stiff drift, {STIFF_STEPS} steps, {name}", stiff),
+        Group(f"{FEW} paths of Heston's model, {HESTON_STEPS} steps or rtol = {TOL:g}, {name}", areas),
+        Group(f"{FEW} paths with jumps, {STEPS} steps, {name}", jumps),
         Group(f"Births and deaths to t = {END:g}; errors in standard errors of the mean", molecules, finish=_by_path),
     ]

@@ -504,6 +504,8 @@ def default_solver(noise: NoiseShape, elementwise: bool, interpretation: str, fi
     if elementwise:
         return SRIW1()
     if not fixed_steps:
+        # not `PlatenWeak2`: it stores a path, whose points limit steps, and for equal errors takes longer on Heston's
+        # model and on Lorenz' system with matrix noise; it is faster if little else than rotations drives the state
         return diffrax.SPaRK()
     # neither differentiates the diffusion, whose root may have no derivative
     return diffrax.Euler() if interpretation == "ito" else diffrax.EulerHeun()
