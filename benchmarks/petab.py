@@ -1,8 +1,8 @@
 """The PEtab benchmark collection: likelihoods of both versions compared with published ones, first calls and gradients.
 
 `python -m benchmarks petab` where the environment variable `PETAB_MODELS` names a clone's folder `Benchmark-Models`, of
-https://github.com/Benchmarking-Initiative/Benchmark-Models-PEtab; `PETAB_NAMES` picks some. Each problem is also
-upgraded to version 2 by petab, and read again.
+https://github.com/Benchmarking-Initiative/Benchmark-Models-PEtab; `PETAB_NAMES` picks some, and
+`PETAB_GRADIENTS=0` leaves gradients out. Each problem is also upgraded to version 2 by petab, and read again.
 """
 
 import csv
@@ -52,8 +52,9 @@ REFERENCES = {
 # simulation has no end, Crauste's by one part in a million, so that no step suits all problems.
 STEPS = 1e-3 * 0.125 ** np.arange(9)
 
-# Of problems whose likelihood takes more seconds no differences are made.
-LONG = 1.0
+# Of problems whose likelihood takes more seconds nothing is timed again, and no differences are made.
+LONG = 0.2
+GRADIENTS = os.environ.get("PETAB_GRADIENTS", "1") != "0"
 # Without these by default: 500 and 1396 states.
 LARGE = ("Chen_MSB2009", "Froehlich_CellSystems2018")
 
@@ -97,7 +98,7 @@ def difference(likelihood: Callable[[Any], Any], x: Any, direction: np.ndarray) 
     return found[int(np.nanargmin(np.where(np.isfinite(changes), changes, np.nan)))]
 
 
-def published(problem: PEtabProblem, path: pathlib.Path) -> float:
+def published(problem: PEtabProblem, noise: Any, path: pathlib.Path) -> float:
     """The log-likelihood of the simulations that are beside a problem; NaN where they are not those of its data."""
     files = sorted(path.parent.glob("simulat*.tsv"))
     if not files:
@@ -112,7 +113,6 @@ def published(problem: PEtabProblem, path: pathlib.Path) -> float:
         for m in problem._compiled.tables.measurements
     ]
     value = jnp.asarray([simulated.get(key, math.nan) for key in keys])
-    noise = problem.predict(problem.nominal)[1]
     return float(jnp.sum(log_probability(problem._compiled.noise, Predicted(value, noise), problem.data)))
 
 
@@ -133,27 +133,37 @@ def of_version_2(path: pathlib.Path) -> float | str:
 def examined(path: pathlib.Path) -> Facts:
     """One problem."""
     problem, read = timed(lambda: sciml.petab.read_petab(path, rtol=RTOL, atol=1e-3 * RTOL))
-    likelihood = jax.jit(problem.log_likelihood)
-    value, first = timed(likelihood, problem.nominal)
-    again = best(likelihood, problem.nominal)
-    compiled = jax.jit(jax.grad(problem.log_likelihood))
-    slope, first_gradient = timed(compiled, problem.nominal)
-    direction = np.random.default_rng(0).standard_normal(len(problem.names))
-    along = difference(likelihood, problem.nominal, direction) if again < LONG else math.nan
-    size = float(np.linalg.norm(slope) * np.linalg.norm(direction))
+
+    def value_and_noise(x: Any) -> tuple[Any, Any]:
+        found = problem._predicted(x)
+        return jnp.sum(log_probability(problem._compiled.noise, found, problem.data)), found.noise
+
+    x, compiled = problem.nominal, jax.jit(value_and_noise)
+    (value, noise), first = timed(compiled, x)
+    _, again = timed(compiled, x)
+    short = again < LONG
+    gradient = jax.jit(jax.grad(problem.log_likelihood))
+    off = first_gradient = later_gradient = math.nan
+    if GRADIENTS:
+        slope, first_gradient = timed(gradient, x)
+        later_gradient = best(gradient, x) if short else timed(gradient, x)[1]
+    if GRADIENTS and short:
+        direction = np.random.default_rng(0).standard_normal(len(problem.names))
+        along = difference(lambda x: compiled(x)[0], x, direction)
+        off = abs(float(slope @ direction) - along) / float(np.linalg.norm(slope) * np.linalg.norm(direction))
     return Facts(
         len(problem.model.states),
         len(problem.names),
         len(problem.data),
-        REFERENCES.get(path.parent.name) or published(problem, path),
+        REFERENCES.get(path.parent.name) or published(problem, noise, path),
         float(value),
         of_version_2(path),
         read,
         first,
-        again,
-        abs(float(slope @ direction) - along) / size,
+        best(compiled, x) if short else again,
+        off,
         first_gradient,
-        best(compiled, problem.nominal) if again < LONG else math.nan,
+        later_gradient,
     )
 
 
@@ -196,7 +206,7 @@ def groups() -> list[Group]:
             cells += [number(of.published, ".5f"), f"{of.value:.5f}", number(of.value - of.published, "+.1e")]
             cells += [of.upgraded if isinstance(of.upgraded, str) else f"{of.upgraded - of.value:+.1e}"]
             cells += [duration(of.read), duration(of.first), duration(of.again), number(of.gradient_off, ".1e")]
-            cells += [duration(of.first_gradient), "-" if math.isnan(of.gradient) else duration(of.gradient)]
+            cells += [seconds(of.first_gradient), seconds(of.gradient)]
             lines.append(f"| {' | '.join(cells)} |")
         lines += ["", "- times: processor seconds of all threads, as others may use the machine", ""]
         lines += ["- read: the first in a process also imports the readers of PEtab and SBML", ""]
@@ -208,6 +218,11 @@ def groups() -> list[Group]:
     logging.getLogger("petab").setLevel(logging.ERROR)  # it warns of parameters that problems do not use
     title = f"Problems of the PEtab collection at nominal values, float64, rtol {RTOL:g}"
     return [Group(title, [row(name) for name in names], repeats=0, table=table)]
+
+
+def seconds(x: float) -> str:
+    """A duration in a cell; none is a dash."""
+    return "-" if math.isnan(x) else duration(x)
 
 
 def number(x: float, form: str) -> str:

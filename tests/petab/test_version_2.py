@@ -94,7 +94,7 @@ def test_experiments_of_one_simulation_are_conditions(tmp_path):
             o f 1 1.0 gain 0.1""",
     )
     tables = read_tables(written(tmp_path, **other))
-    wanted = {"no experiment": {}, "e before": {"k": 0.5}, "e": {"x": "x0"}, "f": {"x": "x0"}}
+    wanted = {"e before": {"k": 0.5}, "e": {"x": "x0"}, "f": {"x": "x0"}}
     found = {name: {k: v for k, v in cells.items() if v == v} for name, cells in tables.conditions.items()}
     assert found == wanted and all(cells.keys() == {"k", "x"} for cells in tables.conditions.values())
     assert [m.before for m in tables.measurements] == ["e before", ""] and tables.starts == {"e": 2.0, "f": 0.0}

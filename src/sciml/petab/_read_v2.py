@@ -44,7 +44,9 @@ def read_tables_v2(path: pathlib.Path, content: dict, networks: Mapping[str, Any
     hybrid = Hybridization(problem, sciml, path.parent, networks) if sciml else None
     if not _is_of_version_1(problem):
         problem = _with_events(problem, path.name)
-    conditions: dict[str, dict[str, float | str]] = {_WITHOUT: {}}
+    conditions: dict[str, dict[str, float | str]] = {}
+    if not all(x.experiment_id for x in problem.measurements):
+        conditions[_WITHOUT] = {}
     starts, before = {}, {}
     for experiment in problem.experiments:
         for period in experiment.sorted_periods:
