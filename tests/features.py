@@ -33,6 +33,8 @@ MOVED = (-0.1, 0.3)
 """By how much an event that goes on changes the state."""
 DELAY = 0.26
 """By which neither a dose nor a jump of the input comes back at an end, where the derivative would be one-sided."""
+LAG = (0.3, 0.2)
+"""The growth of a delay that is a function, `DELAY (1 + 0.3 t + 0.2 x)`, with time and with the first tank."""
 PAST = (1.0, 0.0)
 """The state before the start of an equation with a delay."""
 TOTAL = 1.2
@@ -62,8 +64,12 @@ class Setting:
     held: bool = False
     noise: str = ""
     delayed: bool = False
+    tracked: bool = False
+    """Whether the delay is a function of time and state; `delayed` as well."""
     reactions: bool = False
     mass: bool = False
+    dae: bool = False
+    """Whether the equations with a mass matrix are a `sciml.DAE`; `mass` as well."""
     positive: bool = False
     project: bool = False
     domain: bool = False
@@ -183,15 +189,28 @@ def field(setting: Setting, t: Any, y: Any, past: Any, args: Any) -> Any:
     return jnp.stack([dx, dz])
 
 
+def lag(t: Any, y: Any) -> Any:
+    """The delay that is a function of time and state."""
+    return DELAY * (1 + LAG[0] * t + LAG[1] * y[0])
+
+
+def _equations(setting: Setting, t: Any, y: Any, rate: Any, args: Any) -> Any:
+    """The equations with a mass matrix, as residuals."""
+    return jnp.stack([2 * rate[0], jnp.zeros_like(rate[0])]) - field(setting, t, y, y, args)
+
+
 def model(setting: Setting) -> Any:
     """The model of a setting."""
     plain = lambda t, y, args: field(setting, t, y, y, args)  # noqa: E731
+    if setting.dae:
+        return sciml.DAE(functools.partial(_equations, setting))
     if setting.reactions:
         return sciml.Reactions([[-1, 1]], lambda x, args: 1e3 * args[0] * x[:1])
     if setting.delayed:
         rate = functools.partial(field, setting)
         before = lambda t, args: jnp.asarray(PAST, args[0].dtype) + 0 * args[0]  # noqa: E731
-        drift: Any = sciml.Delayed(rate, DELAY, before)
+        delays = (lambda t, y, args: lag(t, y)) if setting.tracked else DELAY
+        drift: Any = sciml.Delayed(rate, delays, before)
     else:
         drift = plain
     if setting.noise:
@@ -244,7 +263,9 @@ def options_of(setting: Setting, a: Any, number: Any) -> tuple[Any, dict[str, An
             options |= dict(solver=diffrax.Bosh3())  # of few stages, which compile soon
     if setting.noise or setting.reactions:
         options |= dict(key=path_of(setting, number))
-    if setting.mass:
+    if setting.dae:
+        options |= dict(solver=sciml.solvers.Radau5())
+    elif setting.mass:
         options |= dict(solver=sciml.solvers.Rodas5P(mass=np.diag([2.0, 0.0]).astype(a.dtype)))
     if setting.positive:
         options |= dict(positive=np.array([True, False]))

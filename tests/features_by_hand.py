@@ -27,11 +27,13 @@ class _Past:
         self.times.append(t)
         self.steps.append((t, h, y, f, y1, f1))
 
-    def __call__(self, t: float, before: bool) -> Any:
-        """The state at a time; at a jump the one before or after it."""
-        if t < SMALL and (before or t < -SMALL):
+    def __call__(self, t: float, before: bool, jump: float = np.inf) -> Any:
+        """The state at a time; at a jump the one before or after it, and beyond the given one as before it."""
+        place = min(t, jump)
+        before |= t >= jump
+        if place < SMALL and (before or place < -SMALL):
             return np.array(features.PAST)
-        i = bisect.bisect_right(self.times, t - SMALL if before else t + SMALL) - 1
+        i = bisect.bisect_right(self.times, place - SMALL if before else place + SMALL) - 1
         t0, h, y, f, y1, f1 = self.steps[max(i, 0)]
         s = (t - t0) / h
         return (
@@ -74,7 +76,7 @@ class _Loop:
         places = [((t - setting.begin) * self.way, kind, amount) for t, kind, amount in given]
         self.queue = sorted(p for p in places if -SMALL <= p[0] <= self.span + SMALL)
         self.breaks = {*self.outputs, *self.looked, self.span, *(p[0] for p in self.queue)}
-        self.past = _Past()
+        self.past, self.jumps, self.next_jump = _Past(), [], np.inf
         self._jumped(0.0)
         x, z = start
         self.y = np.array([np.sqrt(x) if setting.positive else x, z], float)
@@ -87,7 +89,9 @@ class _Loop:
         return self.setting.begin + self.way * s
 
     def _jumped(self, s: float) -> None:
-        if self.setting.delayed:  # steps end where a jump comes back
+        if self.setting.tracked:
+            self.jumps.append(s)
+        elif self.setting.delayed:  # steps end where a jump comes back
             self.breaks |= {s + k * features.DELAY for k in range(int(self.span / features.DELAY) + 2)}
 
     def _inflow(self, s: float, edge: bool) -> float:
@@ -104,7 +108,7 @@ class _Loop:
         x += self._shaken(s)
         then = 1.0 if setting.positive else x
         if setting.delayed:
-            then = self.past(s - features.DELAY, edge)[0]
+            then = self.past(self._place(s, y), edge, self.next_jump)[0]
         if setting.positive:  # x is a root, of which the rate is even
             drained = 2 * self.a * x * then
             dx = (
@@ -118,7 +122,12 @@ class _Loop:
             dz = drained - u - (z if setting.leaks else 0.0)
         return self.way * np.array([dx, dz])
 
+    def _place(self, s: float, y: Any) -> float:
+        """The time of the past state that the rate reads."""
+        return s - (features.lag(s, y) if self.setting.tracked else features.DELAY)
+
     def _step(self, s: float, y: Any, h: float) -> Any:
+        self.next_jump = min((j for j in self.jumps if j > self._place(s, y) + SMALL), default=np.inf)
         k1 = self._rate(s, y, False)
         k2 = self._rate(s + h / 2, y + h / 2 * k1, False)
         k3 = self._rate(s + h / 2, y + h / 2 * k2, False)
@@ -164,13 +173,18 @@ class _Loop:
         tests = [(v, kind) for v, kind in wanted if (x0 - v) * (x1 - v) < 0 or x1 == v != x0]
         if self.setting.positive and self.y[0] > 0 > new[0]:
             tests.append((0.0, "dry"))
+        # where a jump comes back, by a delay that is a function
+        ends = self._place(self.s, self.y), self._place(self.s + h, new)
+        tests += [(j, "back") for j in self.jumps if ends[0] < j - SMALL and ends[1] > j]
         found = []
         for v, kind in tests:
-            value = (lambda y: y[0]) if kind == "dry" else lambda y, v=v: self._amount(y) - v
+            values: Any = {"dry": lambda s, y: y[0], "back": lambda s, y, v=v: self._place(s, y) - v}
+            value = values.get(kind, lambda s, y, v=v: self._amount(y) - v)
             low, high = 0.0, h
             for _ in range(60):
                 middle = (low + high) / 2
-                same = value(self._step(self.s, self.y, middle)) * value(self.y) > 0
+                moved = value(self.s + middle, self._step(self.s, self.y, middle))
+                same = moved * value(self.s, self.y) > 0
                 low, high = (middle, high) if same else (low, middle)
             found.append((high, kind))
         return min(found, default=None)
@@ -211,6 +225,8 @@ class _Loop:
                 self.y = np.array([0.0, self.y[1]])
             elif kind == "on":
                 self._change(features.MOVED)
+            elif kind == "back":
+                self._jumped(self.s)
             if kind in ("on", "stop"):
                 self._record()
             if kind:

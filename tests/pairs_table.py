@@ -101,7 +101,7 @@ def combined(*names: str) -> Setting | None:
                 return None
             changes[field] = value
     setting = Setting(**changes)
-    models = bool(setting.noise) + setting.reactions + setting.delayed
+    models = bool(setting.noise) + setting.reactions + setting.delayed + setting.dae
     if models > 1:
         return None  # one model cannot be both
     if setting.noise and setting.project and (setting.positive or setting.ends or setting.goes_on):

@@ -59,3 +59,21 @@ def test_a_wrong_cell_would_be_seen(monkeypatch):
 def test_an_error_of_python_would_be_seen(monkeypatch):
     monkeypatch.setattr(pairs_table.features, "solve", lambda *args: [].pop())
     assert pairs_table.faults({("", ""): pairs_table.compute(Setting(), "")})
+
+
+MORE = [
+    dict(mass=True, dae=True, goes_on=True),
+    dict(mass=True, dae=True, doses=True),
+    dict(mass=True, dae=True, resumed=True),
+    dict(mass=True, dae=True, adjoint="Direct"),
+    dict(mass=True, dae=True, single=True),
+    dict(mass=True, dae=True, sharding="explicit"),
+    dict(mass=True, dae=True, empty=True),
+    dict(delayed=True, tracked=True),
+]
+"""Models that the table does not have: a `sciml.DAE`, and a delay that is a function of time and state."""
+
+
+@pytest.mark.parametrize("changes", MORE, ids=lambda changes: "-".join(changes))
+def test_models_that_are_not_in_the_table(changes):
+    assert pairs_table.compute(Setting(**changes), "DAE|delay") == ("right", "right")

@@ -113,13 +113,16 @@ class WithEvents(AbstractWrappedStepper):
         if self.layout.due is not None:
             system = SystemState(field.start(t, shown), jnp.full_like(t, never_of(t.dtype)), zero)
         detection = Detection((), rows, zero, zero, zero, zero, zero, system)
-        start = _Moment(t, shown, jax.tree.map(jnp.zeros_like, shown), jnp.ones((), bool), none)
+        whole = y if self._enters_each else None
+        start = _Moment(t, shown, jax.tree.map(jnp.zeros_like, shown), jnp.ones((), bool), none, whole)
         moment, detection, events, own = self._happen(field, start, times, lands, [none] * len(lands), detection)
         record = EventRecord.blank(self.layout.kept, t, shown, self.layout.rates)
         for event in events:
             record = record.written(event)
         if not self.base.traits.transforms_state:
             y = moment.y
+        elif moment.whole is not None:
+            y = moment.whole
         elif self._enters:
             happened = _any(lands) if system is None else _any([*lands, events[-1].row >= 0])
             y = _where(happened, self._entered(field, t, y, moment.y), y)
@@ -231,6 +234,15 @@ class WithEvents(AbstractWrappedStepper):
             y if found is None else _where(jnp.asarray(found), y, jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), y))
         )
 
+    def _consistent(
+        self, field: BoundFieldWithEvents, t: Array, land: Array, before: Y, y: Y, whole: Y | None
+    ) -> tuple[Y, Y | None]:
+        """Returns the model's state, and the one of the method, after an event with consistent algebraic variables."""
+        entered = self._entered(field, t, before if whole is None else whole, y)
+        if whole is None:
+            return _where(land, entered, y), None
+        return _where(land, self._shown(field, entered), y), _where(land, entered, whole)
+
     def _quiet(self, attempt: Attempt, y: EventState) -> "_Completed":
         """Returns what follows from a step within which and at whose end nothing happens."""
         memory = EventMemory(self.quiet_detection(attempt, y.rest.detection), self._nothing(attempt))
@@ -300,16 +312,17 @@ class WithEvents(AbstractWrappedStepper):
 
         def happen():
             here = arrival(attempt, delay, self._of_events(first))
-            moment = _Moment(here.t, attempt.shown(here.y), attempt.shown(here.rate), *[jnp.zeros((), bool)] * 2)
+            no, whole = jnp.zeros((), bool), here.y if self._enters_each else None
+            moment = _Moment(here.t, attempt.shown(here.y), attempt.shown(here.rate), no, no, whole)
             times = self._in_order(here.times, given)
             moment, changed, events, own = self._happen(field, moment, times, lands, grazes, detection, found)
             now, shown, y1 = moment.t, moment.y, here.y
             if not self.base.traits.transforms_state:
                 y1 = moment.y
+            elif moment.whole is not None:
+                y1 = moment.whole
             elif self._enters:
                 y1 = self._entered(field, now, y1, shown)
-                if knows_rate(self.base) and not self.base.traits.field_is_rate:
-                    shown = self._shown(field, y1)  # with algebraic variables that are consistent
             later, y1, away = self._beyond(attempt, moment, y1, _any(comes), over)
             values = field.conditions(now, shown)
             kept = self._sides_of(own, tuple(x.side for x in found))
@@ -392,6 +405,7 @@ class WithEvents(AbstractWrappedStepper):
         timed = [x and not boolean for x, boolean in zip(self.layout.timed, booleans)]
         moves = knows_rate(self.base) and not self.base.traits.transforms_state
         consistent = moves and not self.base.traits.field_is_rate
+        whole = moment.whole
         count, last, events, sides = detection.count, detection.last, [], None
         t, y, rate, taken, jumped = moment.t, moment.y, moment.rate, moment.taken, jnp.zeros((), bool)
         changed = moment.changed
@@ -410,9 +424,9 @@ class WithEvents(AbstractWrappedStepper):
                 y = _where(land, field.updated(number, t, row.astype(jnp.int32), y), y)
             changes = _any(jnp.any(a != b) for a, b in zip(*map(jax.tree.leaves, (before, y))))
             jumped, changed = jumped | (land & ~changes), changed | changes
-            if consistent:
+            if consistent or whole is not None:
                 side = jnp.where(jumped | ~_any(lands[number + 1 :]), 1.0, -1.0).astype(t.dtype)
-                y = _where(land, self._entered(field, beside(field.clock, t, side), before, y), y)
+                y, whole = self._consistent(field, beside(field.clock, t, side), land, before, y, whole)
             which = self.layout.numbers[number] + 0.5 * grazes[number].astype(t.dtype)
             place, kept = jnp.where(land, count, -jnp.ones_like(count)), rate if self.layout.rates else None
             events.append(Happening(place, which, t, before, y, kept))
@@ -421,8 +435,8 @@ class WithEvents(AbstractWrappedStepper):
         if due is not None:
             before, (y, system, happened, sides) = y, self._of_system(field, t, y, lands, detection, found)
             changed = changed | _any(jnp.any(a != b) for a, b in zip(*map(jax.tree.leaves, (before, y))))
-            if consistent:
-                y = _where(happened, self._entered(field, beside(field.clock, t, 1), before, y), y)
+            if consistent or whole is not None:
+                y, whole = self._consistent(field, beside(field.clock, t, 1), happened, before, y, whole)
             row = jnp.where(happened, count, -jnp.ones_like(count))
             which = jnp.full_like(t, self.layout.numbers[self.layout.parts.index(True)])
             events.append(Happening(row, which, t, before, y, rate if self.layout.rates else None))
@@ -433,7 +447,7 @@ class WithEvents(AbstractWrappedStepper):
             row if number == due else jnp.where(land, row + 1, row)
             for number, (land, row) in enumerate(zip(comes, detection.rows))
         )
-        moment = _Moment(t, y, rate, taken, changed)
+        moment = _Moment(t, y, rate, taken, changed, whole)
         return moment, detection._replace(rows=rows, count=count, last=last), tuple(events), sides
 
     def _of_system(
@@ -471,6 +485,12 @@ class WithEvents(AbstractWrappedStepper):
         """Whether the method has to know of events: they may change the state, or it stores where its rate jumps."""
         changes = any(self.layout.updates) or self.layout.due is not None
         return changes or self.base.hooks.for_events is not None
+
+    @property
+    def _enters_each(self) -> bool:
+        """Whether algebraic variables, which the method holds with others, have to be consistent after each event."""
+        traits = self.base.traits
+        return self._enters and knows_rate(self.base) and traits.transforms_state and not traits.field_is_rate
 
     def _clock(self, field: BoundFieldWithEvents, detection: Detection) -> Clock:
         """Returns what is known of times, with that at which a system of events is due."""
@@ -524,6 +544,7 @@ class _Moment(NamedTuple):
         rate: The rate of it just before the last event.
         taken: Whether one has happened, or the solve has just started.
         changed: Whether one has changed the state.
+        whole: The state in the variables of the method, if each event must leave one that satisfies equations.
     """
 
     t: Array
@@ -531,6 +552,7 @@ class _Moment(NamedTuple):
     rate: Y
     taken: Bool[Array, ""]
     changed: Bool[Array, ""]
+    whole: Y | None = None
 
 
 class _Completed(NamedTuple):

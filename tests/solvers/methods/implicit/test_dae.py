@@ -233,9 +233,11 @@ def test_an_event_at_an_algebraic_variable():
     def end(k):
         start = {"a": jnp.ones(()), "b": jnp.ones(())}
         options: Any = dict(rtol=1e-9, atol=1e-10, events=event, adjoint=sciml.adjoints.Direct())
-        return sciml.solve(model, start, t0=0.0, t1=1.0, args=k, **options).ys
+        sol = sciml.solve(model, start, t0=0.0, t1=1.0, args=k, **options)
+        return sol.ys | {"after": sol.events.states_after["b"]}
 
     found, moved = jax.jvp(end, (1.0,), (1.0,))
+    np.testing.assert_allclose(found["after"][0], 1, rtol=1e-8)  # the record has consistent states
     np.testing.assert_allclose(found["a"][-1], 2 * np.exp(-1), rtol=1e-8)
     np.testing.assert_allclose(found["b"], found["a"] ** 2, rtol=1e-12)
     np.testing.assert_allclose(moved["a"][-1], -2 * np.exp(-1), rtol=1e-7)
