@@ -200,5 +200,7 @@ def test_arguments_are_checked():
         bifurcation.limit_cycle(rounds, y0, period=1.0, intervals=4)
     with pytest.raises(ValueError, match="`rtol` must be positive"):
         bifurcation.limit_cycle(rounds, y0, period=1.0, rtol=0.0)
+    with pytest.raises(ValueError, match="must not depend on time. Wrap .* in `bifurcation.Forced`"):
+        bifurcation.limit_cycle(lambda t, y, args: y * jnp.sin(t), y0, period=1.0)
     with pytest.raises(TypeError, match="intervals="):
         bifurcation.limit_cycle(rounds, y0, period=1.0, ntst=20)

@@ -14,6 +14,7 @@ from .._checks import check_count, check_time, concrete, time_dtype
 from .._jax._loops import scan
 from .._jax._members_apart import members_apart
 from .._jax._vma import match, promote
+from .._jax.programs import used_inputs
 from .._option_names import knows_other_names
 from .._same_code import filter_jit
 from .._status import Status, raise_for_status
@@ -46,7 +47,7 @@ def limit_cycle(
     period: RealScalarLike,
     args: Args = None,
     conserved: Any = None,
-    t: RealScalarLike = 0.0,
+    t: RealScalarLike | None = None,
     intervals: int = 40,
     rtol: float = 1e-6,
     throw: bool = True,
@@ -63,7 +64,7 @@ def limit_cycle(
         period: A guess of the period, which may be wrong by a third.
         args: The third argument of the model.
         conserved: As for `steady_state`: conserved quantities, whose values at `y0` select one cycle of a family.
-        t: The time at which the model is evaluated.
+        t: The time at which a model that depends on time is held; by default it must not depend on time.
         intervals: The number of intervals. A relaxation oscillation needs 100.
         rtol: The allowed error of the states, relative to their amplitude, as estimated from the nodes.
         throw: Whether to raise an error if there is no cycle nearby; under a transformation check `status`.
@@ -73,7 +74,7 @@ def limit_cycle(
 
     Raises:
         TypeError: If an argument has the wrong type, or the state is complex.
-        ValueError: If an argument is out of range.
+        ValueError: If an argument is out of range, or the model depends on time.
         SolveError: If there is no cycle nearby, or the nodes are too few, and `throw` is set.
 
     Example:
@@ -94,9 +95,18 @@ def limit_cycle(
         raise ValueError(f"`period` must be positive, but is {period}.")
     if not rtol > 0:
         raise ValueError(f"`rtol` must be positive, but is {rtol}.")
-    count, t = check_count(intervals, "intervals", "limit_cycle"), check_time(t, "t", dtype)
+    count = check_count(intervals, "intervals", "limit_cycle")
     if count < 8:
         raise ValueError(f"`intervals` must be at least 8, but is {intervals}.")
+    if t is None:
+        program = jax.make_jaxpr(lambda t: given.model(t, given.y0, given.args))(jnp.zeros((), dtype))
+        if used_inputs(program.jaxpr)[0]:
+            raise ValueError(
+                "`model` must not depend on time. Wrap a periodically forced model in `bifurcation.Forced`, or hold "
+                "the time with `t=`."
+            )
+        t = 0.0
+    t = check_time(t, "t", dtype)
     given_arrays, rest = eqx.partition((jnp.asarray(period, dtype), given.model, given.y0, given.args), eqx.is_array)
     guess, fixed, y0, args = eqx.combine(jax.lax.stop_gradient(given_arrays), rest)
     times = jnp.linspace(0, _LATEST, int(_FINER * _LATEST * count) + 1, dtype=dtype) * guess

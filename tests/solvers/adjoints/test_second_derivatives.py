@@ -59,7 +59,6 @@ def test_hessian(name, loop):
     np.testing.assert_allclose(found, reference(loop), rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("solver", [sciml.solvers.Radau5(), sciml.solvers.BDF(), diffrax.Kvaerno5()])
 def test_hessian_of_an_implicit_method(solver):
     """The fusions of a CPU have rules of their own, and forward mode runs through these a second time."""
