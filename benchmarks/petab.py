@@ -147,10 +147,10 @@ def examined(path: pathlib.Path) -> Facts:
     if GRADIENTS:
         slope, first_gradient = timed(gradient, x)
         later_gradient = best(gradient, x) if short else timed(gradient, x)[1]
-    if GRADIENTS and short:
-        direction = np.random.default_rng(0).standard_normal(len(problem.names))
-        along = difference(lambda x: compiled(x)[0], x, direction)
-        off = abs(float(slope @ direction) - along) / float(np.linalg.norm(slope) * np.linalg.norm(direction))
+        if short:
+            direction = np.random.default_rng(0).standard_normal(len(problem.names))
+            along = difference(lambda x: compiled(x)[0], x, direction)
+            off = abs(float(slope @ direction) - along) / float(np.linalg.norm(slope) * np.linalg.norm(direction))
     return Facts(
         len(problem.model.states),
         len(problem.names),
