@@ -133,15 +133,17 @@ def weights_of(setting: Setting, right: np.ndarray) -> np.ndarray:
     return weights
 
 
-@functools.partial(jax.jit, static_argnums=2)
-def _path(number: Any, t: Any, motions: int) -> Any:
-    return features.path_of(Setting(noise="fixed"), number).increment(0.0, t, (motions,))[-1]
+@functools.partial(jax.jit, static_argnums=(2, 3))
+def _path(number: Any, t: Any, motions: int, dtype: Any) -> Any:
+    """The last motion of a path, whose numbers in float32 are others than in float64."""
+    return features.path_of(Setting(noise="fixed"), number).over(jnp.zeros_like(t), t, motions, dtype, False)[0][-1]
 
 
 def _noise(setting: Setting) -> Any:
     """The path of each member at a time, which is read and not solved for."""
     motions = 1 if setting.project else 2
-    value = functools.cache(lambda number, t: float(_path(number, t, motions)))
+    dtype = jnp.float32 if setting.single else jnp.float64
+    value = functools.cache(lambda number, t: float(_path(number, jnp.asarray(t), motions, dtype)))
     return (lambda number, t: value(int(number), float(t))) if setting.noise else (lambda number, t: 0.0)
 
 

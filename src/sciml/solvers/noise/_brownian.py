@@ -269,6 +269,7 @@ class BrownianPath(AbstractBrownian):
     `sciml.solve(..., key=path)` uses the same path with steps of any length and with any method, for example with `dt`
     and `dt / 2`, and a test can evaluate an exact solution on it. The interval is halved `depth` times; between the
     resulting points the path is linear, so steps should be many times longer than $(t_1 - t_0) / 2^\mathrm{depth}$.
+    The same key gives different paths in float32 and in float64.
 
     Attributes:
         words: The words of the key.
