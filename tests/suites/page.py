@@ -45,11 +45,16 @@ def version_of(folder: str) -> str:
 def kinds_of(outcomes: list[Outcome], outcome: str) -> list[tuple[str, int]]:
     """The reasons of an outcome with their numbers, the most frequent first; names and numbers in them are dropped."""
     found = collections.Counter(
-        re.sub(r"\s+", " ", re.sub(r"\d[\d.e+-]*", "N", x.why.split(". ")[0]))[:110].rstrip(".").replace("|", "/")
+        _cut(re.sub(r"\s+", " ", re.sub(r"\d[\d.e+-]*", "N", x.why.split(". ")[0]))).rstrip(".").replace("|", "/")
         for x in outcomes
         if x.outcome == outcome
     )
     return found.most_common()
+
+
+def _cut(text: str, most: int = 110) -> str:
+    """The beginning of a text, of whole words."""
+    return text if len(text) <= most else text[:most].rsplit(" ", 1)[0]
 
 
 def row(name: str, version: str, outcomes: list[Outcome], most: int | None = None) -> list[str]:

@@ -226,7 +226,7 @@ def _within(
     """Returns a method with its tolerances, whose steps keep invariants and end at admissible states.
 
     Raises:
-        ValueError: If the method works in other variables than the state's.
+        ValueError: If the method works in other variables than the state's, or a mass matrix does not go with both.
     """
     if stepper.hooks.with_tolerances is not None:
         stepper = stepper.hooks.with_tolerances(steps.numbers)
@@ -239,6 +239,14 @@ def _within(
             "`positive`, `domain` and `project` require a method that steps the state itself, but "
             f"{type(stepper).__name__} steps a transform of it. Use a method such as `diffrax.Tsit5()` or "
             "`sciml.solvers.Rodas5P()`."
+        )
+    mass = getattr(stepper, "mass", None)
+    clips = invariants is not None and admissible is not None and any(admissible.positive)
+    if clips and mass is not None and mass.null_spaces[0].size:
+        raise ValueError(
+            "`positive` and `project` together do not support a mass matrix with algebraic equations: the projection "
+            "would hold the sum that an element has after it was set to zero, and the equations another one. Omit "
+            "`project`: the algebraic equations already hold what they determine."
         )
     stepper = stepper if invariants is None else Projected(stepper, invariants)
     return stepper if admissible is None else Within(stepper, admissible, steps.control is not None)

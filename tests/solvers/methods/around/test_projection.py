@@ -102,6 +102,12 @@ def test_bad_arguments():
         run(Y0, t1=1.0, project=lambda y: jnp.zeros(1, int))
     with pytest.raises(ValueError, match="diffrax runs this one"):
         run(Y0, t1=1.0, project=invariants, solver=diffrax.ImplicitEuler())
+    algebraic = Rodas5P(mass=np.diag([1.0, 0.0]))
+    with pytest.raises(ValueError, match="`positive` and `project` together do not support a mass matrix"):
+        sciml.solve(
+            lambda t, y, args: jnp.stack([-y[0], y[0] + y[1] - 1]), jnp.array([0.7, 0.3]),
+            t0=0.0, t1=1.0, solver=algebraic, positive=True, project=jnp.sum,
+        )  # fmt: skip
 
 
 def test_a_method_of_a_model_says_what_is_conserved():
