@@ -64,6 +64,7 @@ def test_an_error_of_python_would_be_seen(monkeypatch):
 MORE = [
     dict(mass=True, dae=True, goes_on=True),
     dict(mass=True, dae=True, doses=True),
+    dict(mass=True, dae=True, held=True),
     dict(mass=True, dae=True, resumed=True),
     dict(mass=True, dae=True, adjoint="Direct"),
     dict(mass=True, dae=True, single=True),

@@ -110,7 +110,7 @@ def one_sided(attempt: Attempt) -> Attempt:
         there = on_line(y, change, places * part)
         if base.traits.field_is_rate:
             return there
-        return base.coordinates.after_event(field.base, attempt.end + places * part * h, there, there)[0]
+        return base.coordinates.after_event(field.base, attempt.end + places * part * h, there, attempt.shown(there))[0]
 
     def rate(y: Y, places: float | Array) -> Y:
         found = base.coordinates.rate(field.base, attempt.end + places * part * h, y)
