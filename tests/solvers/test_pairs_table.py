@@ -71,8 +71,9 @@ MORE = [
     dict(mass=True, dae=True, sharding="explicit"),
     dict(mass=True, dae=True, empty=True),
     dict(delayed=True, tracked=True),
+    dict(held=True, resumed=True, ends=True, shard_map=True),
 ]
-"""Models that the table does not have: a `sciml.DAE`, and a delay that is a function of time and state."""
+"""Not in the table: models (a `sciml.DAE`, a delay that is a function of time and state), and several features."""
 
 
 @pytest.mark.parametrize("changes", MORE, ids=lambda changes: "-".join(changes))

@@ -18,7 +18,7 @@ class Forced(eqx.Module):
     the period $T$ of the force:
 
     $$\dot y = f(t, y), \quad \dot c = \omega (1 - c^2 - s^2) \, c - \omega s, \quad
-    \dot s = \omega (1 - c^2 - s^2) \, s + \omega c, \qquad t = \frac{T}{2 \pi} \arg(c + i s), \quad
+    \dot s = \omega (1 - c^2 - s^2) \, s + \omega c, \qquad t = \frac{T}{2 \pi} \operatorname{arg}(c + i s), \quad
     \omega = \frac{2 \pi}{T} .$$
 
     Every function of this package so follows forced oscillations: `limit_cycle` finds one, whose period is the one of

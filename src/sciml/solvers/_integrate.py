@@ -402,7 +402,8 @@ def integrate(
         operands = operands._replace(rows=times.rows)
     went_on_from = None
     if resume is not None:
-        like = jax.eval_shape(dataclasses.replace(integrator, hands_out=True).start, start.y0, operands).kept
+        begin = dataclasses.replace(integrator, hands_out=True).start
+        like = jax.eval_shape(lambda *given: begin(*promote(given)), start.y0, operands).kept
         kept = resumed(resume, like, times, settings.solver)
         assert kept.checkpoint is not None  # see `Resume`
         went_on_from = kept.checkpoint.y
