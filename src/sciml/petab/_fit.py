@@ -279,8 +279,8 @@ def fit_problem(problem: Fitted, *, starts: int, key: Key | None, max_steps: int
     if wrong.any():
         name = problem.names[int(np.argmax(wrong))]
         raise ValueError(
-            f"`fit` requires finite bounds for every parameter but those of networks, which need finite starts; the "
-            f"bounds or the start of `{name}` are not finite."
+            f"`fit` requires finite bounds for every parameter, except that weights of networks need only a finite "
+            f"start; the bounds or the start of `{name}` are not finite."
         )
     default = 1e-6 if jnp.finfo(drawn.dtype).bits == 64 else 1e-4
     found = _searched(problem, drawn, lower, upper, max_steps, default if rtol is None else float(rtol))

@@ -183,7 +183,7 @@ def _check_options(options: dict[str, Any]) -> None:
         if name in _OWN_OPTIONS:
             raise TypeError(f"`solve_doses` sets `{name}` of `sciml.solve` itself, by `doses` and `ts`. Leave it out.")
         if name not in inspect.signature(solve).parameters:
-            raise TypeError(f"`solve_doses` has no option `{name}`. Its further options are those of `sciml.solve`.")
+            raise TypeError(f"`solve_doses` has no option `{name}`. It also takes the options of `sciml.solve`.")
 
 
 @filter_jit
