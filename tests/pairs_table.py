@@ -112,6 +112,9 @@ def combined(*names: str) -> Setting | None:
         return None  # the tank comes to rest neither in no time nor backwards
     if setting.stored and (setting.adjoint or setting.refill or setting.project):
         return None  # `simulate` has no such argument
+    outputs = setting.saved or setting.dense or setting.resumed or setting.domain
+    if setting.stored and setting.sharding and (setting.happens or outputs or models or setting.mass):
+        return None  # members of one store, `in_axes=`, are compared by their ends only
     return setting
 
 
