@@ -59,8 +59,6 @@ def read_tables_v2(path: pathlib.Path, content: dict, networks: Mapping[str, Any
     rows = tuple(map(parameter_of, problem.parameters))
     if hybrid:
         rows += hybrid.rows
-        if all(x.experiment_id for x in problem.measurements):
-            del conditions[_WITHOUT]  # there are no arrays for it
         hybrid.add_arrays(conditions)
     empty = {target: math.nan for changes in conditions.values() for target in changes}
     return Tables(
