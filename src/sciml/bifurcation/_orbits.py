@@ -205,7 +205,7 @@ class PointsOfCycles(NamedTuple):
         constants: All other values that they depend on.
         start: A point.
         one: The cycles as they depend on the first parameter, on nodes that all points share.
-        near: Nothing.
+        near: Empty, because all points share their nodes.
     """
 
     equations: Equations

@@ -147,7 +147,7 @@ def with_arrays(name: str, parameters: Mapping[str, Mapping[str, Array]], found:
         for array, value in own.items():
             other = found.get(layer, {}).get(array)
             if other is None:
-                raise ValueError(f"there is no array `parameters/{name}/{layer}/{array}` in the array files.")
+                raise ValueError(f"the array files do not have `parameters/{name}/{layer}/{array}`.")
             if np.shape(other) != value.shape:
                 raise ValueError(
                     f"the array `parameters/{name}/{layer}/{array}` must have shape {value.shape}, not "
