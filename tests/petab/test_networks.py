@@ -220,6 +220,29 @@ def test_arrays_need_h5py(tmp_path, monkeypatch):
         sciml.petab.read_petab(written(tmp_path))
 
 
+def test_arrays_of_a_file(tmp_path):
+    h5py = pytest.importorskip("h5py")
+
+    def write(group, content):
+        for name, value in content.items():
+            if isinstance(value, dict):
+                write(group.create_group(name), value)
+            else:
+                group.create_dataset(name, data=value)
+
+    with h5py.File(tmp_path / "arrays.hdf5", "w") as file:
+        write(file, ARRAYS)
+    found = _network.read_arrays(tmp_path / "arrays.hdf5")
+    assert jax.tree.structure(found) == jax.tree.structure({k: x for k, x in ARRAYS.items() if k != "metadata"})
+    np.testing.assert_array_equal(found["inputs"]["start_array"]["two"], [3.0, 4.0])
+    text = network(("Linear", dict(in_features=1, out_features=1)), ("Linear", dict(in_features=3, out_features=1)))
+    with pytest.raises(ValueError, match="do not have `parameters/net/layer0/weight`"):
+        _network.read_network(text, arrays=tmp_path / "arrays.hdf5")
+    start = network(("cat", {}), ("Linear", dict(in_features=3, out_features=1, bias=False)), name="start")
+    net = _network.read_network(start, arrays=tmp_path / "arrays.hdf5")
+    np.testing.assert_array_equal(net.parameters["layer1"]["weight"], [[0.5, 0.1, 0.2]])
+
+
 def test_format_of_another_framework(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", types.SimpleNamespace(File=Arrays))
     path = written(tmp_path)
