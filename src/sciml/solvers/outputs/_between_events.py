@@ -32,6 +32,7 @@ from ..adjoints._discrete_rule import IN_FORWARD_MODE
 from ..events._event import GivenEvents
 from ..events._event_state import derivatives_alone
 from ..events._sides import advanced
+from ..methods.around._admissible import known_flags
 
 
 class _Piece(NamedTuple):
@@ -109,7 +110,9 @@ def solve_between_events(
     def whole(model: Callable, y0: Y, request: Request, each: tuple) -> Solution:
         return _solved(run, model, y0, request, events._replace(each=each))
 
-    given = model, check_state(y0), request._replace(events=None, max_events=None), events.each
+    # flags stay known where the program of one member is traced
+    request = request._replace(events=None, max_events=None, positive=known_flags(request.positive))
+    given = model, check_state(y0), request, events.each
     if on_explicit_axes(given):  # there members are sharded by their type, and JAX batches little
         whole = members_apart(whole, IN_FORWARD_MODE)
     return whole(*given)
