@@ -67,6 +67,7 @@ FEATURES = {
     "`Delayed`": Feature(dict(delayed=True), "delay|Delay|past", MODELS),
     "`Reactions`": Feature(dict(reactions=True), "reaction|Reaction|jump process", MODELS),
     "mass matrix": Feature(dict(mass=True), "mass|Rodas5P", MODELS),
+    "`DAE`": Feature(dict(mass=True, dae=True), "DAE", MODELS),
     "`positive=`": Feature(dict(positive=True), "positive", MODELS),
     "`project=`": Feature(dict(project=True), "project", MODELS),
     "`domain=`": Feature(dict(domain=True), "domain", MODELS),

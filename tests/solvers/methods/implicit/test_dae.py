@@ -210,6 +210,38 @@ def test_a_pendulum_of_index_three_forwards_and_backwards():
     np.testing.assert_allclose(back.ys[0][-1], [1.0, 0.0], atol=1e-6)
 
 
+def reduced_pendulum(t, y, args):
+    """The constraint, differentiated twice, gives the tension: index one."""
+    q, v = y
+    gravity = jnp.array([0.0, -9.81])
+    return v, gravity - (q @ gravity + v @ v) / (q @ q) * q
+
+
+@pytest.mark.x64
+@pytest.mark.parametrize(
+    "index, options, steps",
+    [
+        (3, dict(rtol=1e-7, atol=1e-7), 9083),  # Radau5, of index three
+        (1, dict(rtol=1e-10, atol=1e-10, solver=diffrax.Dopri8()), 1901),  # with the constraint and its derivative held
+    ],
+    ids=["Radau5", "Dopri8-project"],
+)
+def test_a_pendulum_over_100_s(index, options, steps):
+    """Constraint and energy at every step; the error of the energy is relative to 9.81 J/kg, by tolerances alone."""
+    model: Any = PENDULUM if index == 3 else reduced_pendulum
+    start = at_rest()[: 3 if index == 3 else 2]
+    if index == 1:
+        options = options | dict(project=lambda y: jnp.stack([y[0] @ y[0], y[0] @ y[1]]))
+    every = diffrax.SaveAt(steps=True)
+    sol = sciml.solve(model, start, t0=0.0, t1=100.0, args=1.0, saveat=every, max_steps=12_000, **options)
+    count = int(sol.stats.accepted)
+    q, v = (np.asarray(x[:count]) for x in sol.ys[:2])
+    assert sol.ts[count - 1] == 100 and abs(count / steps - 1) < 0.05
+    np.testing.assert_allclose(np.sum(q**2, axis=1), 1, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(np.sum(v**2, axis=1) / 2 / 9.81 + q[:, 1], 0, atol=1e-6)
+    np.testing.assert_allclose(q[-1], [0.181513, -0.983388], atol=4e-5)  # both ways
+
+
 @pytest.mark.x64
 def test_gradient_of_the_pendulum():
     """Also through the start, which the length moves; of fixed steps, whose differences have no noise."""
