@@ -1,7 +1,7 @@
 """`optimise`: open-loop optimal control, by direct collocation, multiple shooting or iLQR."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import diffrax
 import jax
@@ -17,62 +17,25 @@ from .._option_names import knows_other_names
 from .._same_code import filter_jit
 from .._status import Status, raise_for_status
 from .._types import Args, IntScalarLike, RealScalarLike, Y
-from ..solvers.methods._ravel import flattened, unflattened
+from ..solvers.methods._ravel import unflattened
 from ..solvers.roots._implicit_root import with_derivatives
 from ..solvers.terms._field import arrays_of
 from ._ilqr import Improved, improved
-from ._interior_point import Iterate, minimised
+from ._interior_point import Iterate, error_of, minimised
+from ._ipopt import IpoptResult, found_by_ipopt
 from ._plan import ControlPlan, Warm
 from ._problem import ControlProblem, box, spread
+from ._start import Given, Numerics, on_segments, rewarmed, started
 from ._structured import Condensed, condensed, factorised, solution
-from ._transcription import (
-    Basis,
-    Boxes,
-    Inequalities,
-    SegmentFlow,
-    Transcription,
-    Variables,
-    basis_of,
-    numbers,
-    to_powers,
-)
-
-_INSIDE = 1e-2
-"""The first iterate is inside of bounds by this share of their distance, or of the size of the unknown."""
-
-_COLD, _WARM = 0.1, 1e-3
-"""The first barrier parameter, without and with a plan to start from."""
+from ._transcription import SegmentFlow, Transcription, Variables, to_powers
 
 _ROUNDING = 1e3
 """The smallest tolerance, in units of rounding."""
 
-_METHODS = ("collocation", "shooting", "ilqr")
+_METHODS = ("collocation", "ipopt", "shooting", "ilqr")
 
 _FLOW_TOLERANCE = 1e-2
 """The tolerance of adaptive steps in a segment, in units of `rtol`."""
-
-
-class Given(NamedTuple):
-    """Checked arguments of an optimisation, which may be traced."""
-
-    problem: ControlProblem
-    args: Args
-    y0: Y
-    u0: PyTree
-    t0: Array
-    t1: Array
-    mesh: Array
-
-
-class Numerics(NamedTuple):
-    """Checked options of an optimisation."""
-
-    degree: int
-    control_degree: int
-    free: tuple[bool, ...]
-    tolerance: float
-    flow: SegmentFlow | None = None
-    by_ilqr: bool = False
 
 
 @knows_other_names
@@ -93,6 +56,7 @@ def optimise(
     n_steps: int | None = 4,
     rtol: float = 1e-8,
     max_steps: IntScalarLike = 200,
+    ipopt_options: dict[str, Any] | None = None,
     throw: bool = True,
 ) -> ControlPlan:
     r"""Finds the controls that minimise the cost of a problem (open-loop optimal control, trajectory optimisation).
@@ -105,10 +69,12 @@ def optimise(
       Bounds of states and path constraints hold at the ends of segments.
     - "ilqr": only controls are unknowns, constant in each segment, and states follow from one solve (iterative
       linear-quadratic regulator, differential dynamic programming). The problem must have no constraints.
+    - "ipopt": direct collocation, solved by Ipopt through cyipopt (`pip install 'sciml-jax[ipopt]'`), with sparse
+      derivatives. It runs on the host: outside of `jax.jit` and `jax.vmap`.
 
-    A primal-dual interior point method finds a local minimum of the first two. Linear systems are solved one segment
-    after another, so the cost of an iteration is proportional to the number of segments; under `jax.vmap` each member
-    has its own iterations.
+    A primal-dual interior point method finds a local minimum of "collocation" and "shooting". Linear systems are solved
+    one segment after another, so the cost of an iteration is proportional to the number of segments; under `jax.vmap`
+    each member has its own iterations.
 
     Derivatives with respect to `y0`, `args`, bounds, times and parameters of the functions follow from the implicit
     function theorem, in forward and reverse mode. They are derivatives of the discretised problem: segments are fixed.
@@ -122,7 +88,7 @@ def optimise(
         args: The last argument of all functions of the problem.
         guess: A guess of the trajectory: a function `guess(t)` that returns a pair of state and control, or the plan of
             a similar problem with the same segments and degrees (warm start). By default both are constant.
-        method: "collocation", "shooting" or "ilqr".
+        method: "collocation", "ipopt", "shooting" or "ilqr".
         segments: The number of segments, or their ends from 0 to 1. Ends at the times at which a constraint becomes
             active, or a control jumps, make the solution much more accurate.
         degree: The number of points in each segment, of collocation. The error of a smooth solution has the order
@@ -133,6 +99,8 @@ def optimise(
         n_steps: The number of fixed steps in a segment, or None for error control; not with collocation.
         rtol: The allowed residual of the optimality conditions, in units of the sizes of states, controls and cost.
         max_steps: The maximum number of iterations.
+        ipopt_options: Options of Ipopt, such as `{"linear_solver": "ma57"}` or `{"hessian_approximation":
+            "limited-memory"}`; only with `method="ipopt"`, where `rtol` is the option `tol`.
         throw: Whether to raise an error if no minimum was found; under a transformation check `status`.
 
     Returns:
@@ -168,13 +136,16 @@ def optimise(
     """
     if method not in _METHODS:
         raise ValueError(f"`method` must be one of {', '.join(map(repr, _METHODS))}, but is {method!r}.")
-    if method == "collocation" and solver is not None:
+    collocates = method in ("collocation", "ipopt")
+    if collocates and solver is not None:
         raise ValueError('`solver` belongs to `method="shooting"` and `method="ilqr"`; collocation has no solver.')
-    if method != "collocation" and control_degree not in (None, 0):
+    if method != "ipopt" and ipopt_options is not None:
+        raise ValueError(f'`ipopt_options` belong to `method="ipopt"`, but `method` is {method!r}.')
+    if not collocates and control_degree not in (None, 0):
         raise ValueError(f'`control_degree` must be 0 with `method="{method}"`, but is {control_degree!r}.')
-    degrees = (degree, control_degree) if method == "collocation" else (1, 0)
+    degrees = (degree, control_degree) if collocates else (1, 0)
     given, numerics = checked(problem, y0, u0, t0, t1, args, segments, *degrees, rtol)
-    if method != "collocation":
+    if not collocates:
         steps = None if n_steps is None else check_count(n_steps, "n_steps", "optimise")
         flow = SegmentFlow(diffrax.Tsit5() if solver is None else solver, steps, _FLOW_TOLERANCE * numerics.tolerance)
         numerics = numerics._replace(flow=flow, by_ilqr=method == "ilqr")
@@ -186,7 +157,11 @@ def optimise(
             raise ValueError(f"`guess` must have {here[0]} segments of degree {here[1]}, but its points are {there}.")
     elif guess is not None and not callable(guess):
         raise TypeError(f"`guess` must be a function of time or a plan of `optimise`, but {no_instance(guess)}.")
-    found = _optimised(given, guess, check_max_steps(max_steps), numerics)
+    max_steps = check_max_steps(max_steps)
+    if method == "ipopt":
+        found = _plan_by_ipopt(given, found_by_ipopt(given, guess, max_steps, numerics, ipopt_options or {}), numerics)
+    else:
+        found = _optimised(given, guess, max_steps, numerics)
     if throw and concrete(found.status):
         raise_for_status(found.status, where="optimise")
     return found
@@ -296,12 +271,22 @@ def _optimised(given: Given, guess: Any, max_steps: Any, numerics: Numerics) -> 
     return run(given, guess, max_steps)
 
 
+@filter_jit
+def _plan_by_ipopt(given: Given, found: IpoptResult, numerics: Numerics) -> ControlPlan:
+    problem = on_segments(given, numerics, found.warm.sizes, found.warm.scale)
+    v = found.warm.unknowns
+    error = error_of(v, problem.gradient(v, jnp.zeros_like(v.inner[0, 0, 0]))[0], problem.barrier(), 0.0)
+    v, last = rewarmed(problem, v, numerics.tolerance / 10)
+    v = _differentiable(problem, v, last, found.status)
+    return _plan(problem, v, found.status, found.steps, error)
+
+
 def plan_of(given: Given, guess: Any, max_steps: Any, numerics: Numerics) -> ControlPlan:
     """Returns the plan of one member."""
     given = promote(given)
     problem, v, mu = started(given, numerics, guess)
     v, found = optimum(problem, v, mu, numerics, max_steps, given)
-    return _plan(problem, v, found)
+    return _plan(problem, v, found.status, found.steps, found.error)
 
 
 def optimum(
@@ -319,7 +304,12 @@ def optimum(
     # the iteration has no derivatives: this root has none
     nothing = lambda _, b: jax.tree.map(jnp.zeros_like, b)  # noqa: E731
     v, found = jax.lax.custom_root(lambda v: v, v, run, nothing, has_aux=True)
-    v, last = jax.lax.stop_gradient((v, found.mu))
+    return _differentiable(problem, v, found.mu, found.status), found
+
+
+def _differentiable(problem: Transcription, v: Variables, last: Array, status: Array) -> Variables:
+    """Returns a minimum, at the barrier parameter `last`, with its derivatives."""
+    v, last = jax.lax.stop_gradient((v, last))
     x, unravel = ravel_pytree(v)
 
     def residuals(x: Array) -> Array:
@@ -334,8 +324,8 @@ def optimum(
 
         return jax.lax.custom_linear_solve(along, b, solve, symmetric=True)
 
-    good = found.status == int(Status.successful)
-    return unravel(with_derivatives(residuals, x, good, solved)), found
+    good = status == int(Status.successful)
+    return unravel(with_derivatives(residuals, x, good, solved))
 
 
 def _conditions(problem: Transcription, v: Variables, mu: Array) -> Condensed:
@@ -345,120 +335,7 @@ def _conditions(problem: Transcription, v: Variables, mu: Array) -> Condensed:
     return condensed(second, ratios, problem.box_slopes(), problem.basis, problem.free, counts, problem.shoots)
 
 
-def started(given: Given, numerics: Numerics, guess: Any) -> tuple[Transcription, Variables, Array]:
-    """Returns the problem on segments, the first iterate and the first barrier parameter."""
-    dtype, y0, u0, mesh = given.mesh.dtype, given.y0, given.u0, given.mesh
-    basis, first = basis_of(numerics.degree, numerics.control_degree, dtype), flattened(y0).astype(dtype)
-    warm = guess.warm if isinstance(guess, ControlPlan) else None
-    duration, bounds = given.t1 - given.t0, given.problem.t1_bounds
-    of_y, of_u = box(given.problem.y_bounds, y0, dtype, "y_bounds"), box(given.problem.u_bounds, u0, dtype, "u_bounds")
-    of_time = box(bounds, given.t0, dtype, "t1_bounds")
-    free = np.append(np.asarray(numerics.free), bounds is not None)
-    places = mesh[:-1, None] + (mesh[1:] - mesh[:-1])[:, None] * basis.places[None]
-    states, controls = _guessed(guess, given.t0 + duration * places, first, flattened(u0).astype(dtype), basis)
-    sizes = (_sizes(states, of_y), _sizes(controls, of_u), jnp.abs(duration)) if warm is None else warm.sizes
-    sizes = jax.lax.stop_gradient(sizes)
-
-    def of_start(number: int, default: float) -> Array:
-        bound = jnp.append(of_y[number] / sizes[0], (of_time[number][0] - given.t0) / sizes[2])
-        return jnp.where(free, bound, jnp.full_like(bound, default))
-
-    problem = Transcription(
-        problem=given.problem,
-        args=given.args,
-        y=y0,
-        u=u0,
-        t0=given.t0,
-        fixed=jnp.append(first / sizes[0], duration / sizes[2]),
-        mesh=mesh,
-        boxes=Boxes(
-            (of_y[0] / sizes[0], of_y[1] / sizes[0]),
-            (of_u[0] / sizes[1], of_u[1] / sizes[1]),
-            (of_start(0, -jnp.inf), of_start(1, jnp.inf)),
-        ),
-        sizes=sizes,
-        scale=jnp.ones((), dtype) if warm is None else warm.scale,
-        basis=basis,
-        free=free,
-        flow=numerics.flow,
-    )
-    if warm is not None:
-        return problem, *rewarmed(problem, warm.unknowns)
-    mu = jnp.asarray(_COLD, dtype)
-    end, at_end = jax.eval_shape(problem.at_end, problem.fixed)[1:]
-    width = problem.fixed.size + controls.shape[2]
-    limits = jax.eval_shape(problem.limits, jnp.zeros(width, dtype), mu)
-    none = Inequalities(
-        jnp.zeros(2 * problem.fixed.size, dtype),
-        jnp.zeros((*places.shape, limits.size), dtype),
-        jnp.zeros(at_end.size, dtype),
-    )
-    v = Variables(
-        start=_inside(problem.fixed, problem.boxes.start),
-        inner=_inside(states / sizes[0][None, None], problem.boxes.y),
-        controls=_inside(controls / sizes[1][None, None], problem.boxes.u),
-        defects=jnp.zeros_like(states),
-        end=jnp.zeros(end.size, dtype),
-        slack=none,
-        force=none,
-    )
-    slack = jax.tree.map(lambda c: jnp.maximum(-c, _INSIDE), problem.values(v)[1].force)
-    v = v._replace(slack=slack)
-    gradient, shares = problem.gradient(v, jnp.zeros_like(mu))[0], problem.shares
-    steepest = jnp.maximum(
-        jnp.max(jnp.abs(gradient.inner) / shares[:, :, None]),
-        jnp.max(jnp.abs(gradient.controls) / jnp.sum(shares, axis=1)[:, None, None]),
-    )
-    problem = problem._replace(scale=jax.lax.stop_gradient(jnp.minimum(1.0, 100 / steepest)))
-    return problem, v._replace(force=jax.tree.map(lambda s, w: mu * w / s, slack, problem.barrier())), mu
-
-
-def rewarmed(problem: Transcription, v: Variables) -> tuple[Variables, Array]:
-    """Returns the first iterate, and the first barrier parameter, from the solution of a similar problem."""
-    mu = jnp.asarray(_WARM, v.inner.dtype)
-    centred = jax.tree.map(lambda s, z, w: _centred(s, z / w, mu), v.slack, v.force, problem.barrier())
-    force = jax.tree.map(lambda s, w: mu * w / s, centred, problem.barrier())
-    return v._replace(start=problem.start(v), slack=centred, force=force), mu
-
-
-def _guessed(guess: Any, ts: Array, y0: Array, u0: Array, basis: Basis) -> tuple[Array, Array]:
-    """Returns states and controls at all points."""
-    if guess is None or isinstance(guess, ControlPlan):
-        states = jnp.broadcast_to(y0, (*ts.shape, y0.size))
-        controls = jnp.broadcast_to(u0, (*ts.shape, u0.size))
-    else:
-
-        def at(t: Array) -> tuple[Array, Array]:
-            y, u = guess(t)
-            return numbers(y, t.dtype), numbers(u, t.dtype)
-
-        states, controls = jax.vmap(jax.vmap(at))(ts)
-    return states, jnp.einsum("ej,kjm->kem", np.linalg.pinv(basis.spread), controls)
-
-
-def _sizes(x: Array, bounds: tuple[Array, Array]) -> Array:
-    """Returns the size of each element, by the guess or else by the bounds."""
-    largest = jnp.max(jnp.abs(x), axis=(0, 1))
-    bound = jnp.maximum(*(jnp.where(jnp.isfinite(b), jnp.abs(b), jnp.zeros_like(b)) for b in bounds))
-    largest = jnp.where(largest > 0, largest, bound)
-    return jnp.where(largest > 0, largest, jnp.ones_like(largest))
-
-
-def _inside(x: Array, bounds: tuple[Array, Array]) -> Array:
-    """Returns numbers that are inside of bounds."""
-    low, high = bounds
-    margin = jnp.minimum(_INSIDE, _INSIDE * (high - low))
-    shape = (1,) * (x.ndim - 1) + low.shape
-    return jnp.clip(x, (low + margin).reshape(shape), (high - margin).reshape(shape))
-
-
-def _centred(slack: Array, force: Array, mu: Array) -> Array:
-    """Returns the slack whose product with a multiplier is the barrier parameter, and whose difference is given."""
-    difference = slack - force
-    return (difference + jnp.sqrt(difference**2 + 4 * mu)) / 2
-
-
-def _plan(problem: Transcription, v: Variables, found: Any) -> ControlPlan:
+def _plan(problem: Transcription, v: Variables, status: Array, steps: Array, error: Array) -> ControlPlan:
     of_y, of_u, of_time = problem.sizes
     start, basis = problem.start(v), problem.basis
     points = problem.points(v).reshape(-1, of_y.size + of_u.size + 1)
@@ -483,8 +360,8 @@ def _plan(problem: Transcription, v: Variables, found: Any) -> ControlPlan:
         cost=cost / problem.scale,
         costates=jax.vmap(lambda x: unflattened(x / of_y / problem.scale, problem.y))(costates),
         multipliers=multipliers,
-        error=found.error,
-        n_steps=found.steps,
-        status=match(found.status, v.start),
+        error=error,
+        n_steps=steps,
+        status=match(status, v.start),
         warm=Warm(v, problem.sizes, problem.scale),
     )

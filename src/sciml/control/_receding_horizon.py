@@ -18,8 +18,9 @@ from .._status import raise_for_status
 from .._types import Args, IntScalarLike, RealScalarLike, Y
 from ..solvers._solve import solve
 from ..solvers.methods._ravel import flattened, unflattened
-from ._optimise import Given, Numerics, checked, optimum, rewarmed, started
+from ._optimise import checked, optimum
 from ._problem import ControlProblem
+from ._start import Given, Numerics, rewarmed, started
 
 
 class ClosedLoop(eqx.Module):

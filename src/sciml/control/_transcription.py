@@ -159,7 +159,7 @@ class Boxes(NamedTuple):
     start: tuple[Array, Array]
 
 
-_SLACK = 1e-9
+SLACK = 1e-9
 """How far inequalities may be violated, in units of sizes: without it there is no point inside of them if end
 conditions or equations put the solution on a bound, such as a tank that must be empty."""
 
@@ -276,7 +276,7 @@ class Transcription(NamedTuple):
         limits = [_outside(w[:n], self.boxes.y), _outside(w[n:-1], self.boxes.u)]
         if self.problem.path is not None:
             limits.append(numbers(self.problem.path(*self._given(w, place)), w.dtype))
-        return jnp.concatenate(limits) - _SLACK
+        return jnp.concatenate(limits) - SLACK
 
     def at_end(self, w: Float[Array, " first"]) -> tuple[Array, Array, Array]:
         """Returns the terminal cost, the end conditions, and the inequalities at the end."""
@@ -291,7 +291,7 @@ class Transcription(NamedTuple):
         if problem.end is not None:
             end = numbers(problem.end(t, y, self.args), w.dtype)
         if problem.end_limits is not None:
-            limits = numbers(problem.end_limits(t, y, self.args), w.dtype) - _SLACK
+            limits = numbers(problem.end_limits(t, y, self.args), w.dtype) - SLACK
         return cost, end, limits
 
     def start(self, v: Variables) -> Float[Array, " first"]:
