@@ -216,7 +216,7 @@ def test_problem(tmp_path, monkeypatch):
 
 def test_arrays_need_h5py(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(ImportError, match=r"require h5py: `pip install 'sciml-jax\[io\]'`"):
+    with pytest.raises(ImportError, match=r"require h5py: `pip install 'sciml-jax\[sbml\]'`"):
         sciml.petab.read_petab(written(tmp_path))
 
 

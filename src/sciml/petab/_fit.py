@@ -243,7 +243,7 @@ class PEtabFit(eqx.Module):
         try:
             import h5py  # pyright: ignore[reportMissingImports]
         except ImportError as error:
-            raise ImportError("`to_hdf5` requires h5py: `pip install 'sciml-jax[io]'`.") from error
+            raise ImportError("`to_hdf5` requires h5py: `pip install 'sciml-jax[sbml]'`.") from error
         with h5py.File(path, "x") as file:
             for number, x in enumerate(self.xs):
                 group = file.create_group(f"optimization/results/{number}")

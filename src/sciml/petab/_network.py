@@ -88,7 +88,7 @@ def read_network(
         key: A random key, to draw parameters from as PyTorch does. Without arrays and key they are NaN.
 
     Raises:
-        ImportError: If PyYAML, or h5py for `arrays`, is not installed: `pip install 'sciml-jax[sbml,io]'`.
+        ImportError: If PyYAML, or h5py for `arrays`, is not installed: `pip install 'sciml-jax[sbml]'`.
         FileNotFoundError: If there is no such file.
         ValueError: If it is not such a network, or has an unsupported layer or function, which the message names.
 
@@ -166,7 +166,7 @@ def read_arrays(path: str | os.PathLike) -> dict[str, Any]:
     try:
         import h5py  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise ImportError("arrays of PEtab SciML require h5py: `pip install 'sciml-jax[io]'`.") from error
+        raise ImportError("arrays of PEtab SciML require h5py: `pip install 'sciml-jax[sbml]'`.") from error
 
     def read(group: Any) -> dict[str, Any]:
         return {str(k): read(x) if hasattr(x, "items") else np.asarray(x[()]) for k, x in group.items()}

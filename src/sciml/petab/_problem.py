@@ -684,7 +684,7 @@ def read_petab(
             model is propagated through the simulations, whose program is short.
 
     Raises:
-        ImportError: If petab or sbmlode are not installed: `pip install 'sciml-jax[sbml]'`.
+        ImportError: If petab or sbmlode, or h5py for arrays, is not installed: `pip install 'sciml-jax[sbml]'`.
         FileNotFoundError: If there is no such file.
         ValueError: If it is not a PEtab problem, or uses an unsupported feature, which the message names.
 
