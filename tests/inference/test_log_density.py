@@ -154,7 +154,7 @@ def test_what_data_do_not_determine_is_named():
     ]
     x = jnp.arange(5.0)
     density = inference.log_density(model, lambda m: inference.Normal(m["a"] * m["b"] * x + m["c"], 0.1), 2 * x, priors)
-    with pytest.warns(UserWarning, match=r"do not determine 0\.71 `[ab]` - 0\.71 `[ab]` \(of free"):
+    with pytest.warns(UserWarning, match=r"do not determine 0\.71 `[ab]` - 0\.71 `[ab]` \(in free"):
         found = density.laplace()
     assert np.isinf(found.log_evidence) and np.isinf(found.covariance[0, 0]) and np.isfinite(found.covariance[2, 2])
     with pytest.raises(ValueError, match="requires a finite covariance, but data and priors do not determine 0.71"):

@@ -215,7 +215,7 @@ def test_ahead_of_time(monkeypatch):
     volumes = [what.replace("stencils", "finite volumes") for what in fields]
     assert [v.what for v in found] == [*fields, "ensembles", *volumes]
     assert [v.taken for v in found] == [True] * len(fields) + [False] + [True] * len(volumes)
-    assert str(found[0]).startswith("mosaic_gpu for stencils in 1 dimension, float32: taken, it agrees with XLA to")
+    assert str(found[0]).startswith("mosaic_gpu for stencils in 1 dimension, float32: used, it agrees with XLA to")
     broken = found[len(fields)]
     assert "does not run (RuntimeError: no such instruction)" in str(broken) and np.isnan(broken.speedup)
     before = len(timed)

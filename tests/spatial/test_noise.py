@@ -143,7 +143,7 @@ def test_refusals():
         solve(ColouredNoise(GRID, GaussianSpectrum(0.1)), jnp.zeros((7, 8)))
     with pytest.raises(ValueError, match="noise of a field such as"):
         solve("white", jnp.zeros(3))
-    with pytest.raises(ValueError, match="Field noise requires sciml's own loops"):
+    with pytest.raises(ValueError, match="Field noise, or a `driver`, requires sciml's own loops"):
         solve(WhiteNoise(GRID), jnp.zeros((8, 8)), solver=diffrax.ReversibleHeun())
     with pytest.raises(TypeError, match="must be a spectrum"):
         ColouredNoise(GRID, 0.1)

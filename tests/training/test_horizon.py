@@ -59,7 +59,7 @@ def test_a_long_record_is_named_with_the_time_from_which_gradients_say_nothing()
 
 def test_a_fit_that_fails_says_so_in_its_error():
     with pytest.warns(UserWarning, match="at the start"):
-        with pytest.raises(sciml.SolveError, match="used all `max_steps=2`.*Gradients become meaningless"):
+        with pytest.raises(sciml.SolveError, match="used all `max_steps=2`.*Gradients through the solution are meaningless"):
             fitted(26.0, 25.0, max_steps=2)
 
 
@@ -86,7 +86,7 @@ def test_of_several_solutions_the_first_is_named():
     starts = START[None] + jnp.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 2.0, 1.0]])
 
     def of_all(model):
-        options = dict(t1=25.0, error=1e-4, dt=0.02, points=64, throw=False)
+        options = dict(t1=25.0, error=1e-4, dt=0.02, n=64, throw=False)
         return eqx.filter_vmap(lambda start: inspect.horizon(model, start, **options))(starts)
 
     with pytest.warns(UserWarning, match="the first of 3 of 3 members"):

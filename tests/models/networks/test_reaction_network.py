@@ -213,7 +213,7 @@ def test_a_net_file(tmp_path):
     np.testing.assert_allclose(network.single_molecules().propensities(y, None)[2], a * (a - 1), rtol=RTOL)
     for old, new, words in (
         ("1,2 3 kp", "1,9 3 kp", "line 17, column 9: there is no species number `9`"),
-        ("4 1,4 slow", "4 1,4 Sat kp", "line 20, column 13: laws of the kind `Sat` are not read"),
+        ("4 1,4 slow", "4 1,4 Sat kp", "line 20, column 13: rate laws of type `Sat` are not supported"),
         ("4 1,4 slow", "4 1,4 fast", "line 20, column 13: `fast` is used and has no value"),
         ("begin reactions", "begin reaction", "line 1, column 1: this is not a BioNetGen network"),
         ("1/(1+Free)", "1/(1+Free", r"line 8, column 23: expected `\)`"),
@@ -264,7 +264,7 @@ def test_a_net_file(tmp_path):
         ("A -> B, " + "exp(" * 300 + "1" + ")" * 300, r"line 1, column \d+: brackets or signs are nested more than 64"),
         ("A -> B, " + "-" * 9000 + "1", r"line 1, column \d+: brackets or signs are nested more than 64"),
         ("A -> B, " + "2^" * 9000 + "1", r"line 1, column \d+: brackets or signs are nested more than 64"),
-        ("A => B, " + "A*B/" * 9000 + "A", "line 1, column 9: the formula has more than 100 operations"),
+        ("A => B, " + "A*B/" * 9000 + "A", "line 1, column 9: the formula has more than 100 nested operations"),
         ("A => B, A < B < A", "line 1, column 15: unexpected `<`"),
         ("1000000000 A -> B, 1", "line 1, column 1: a reaction can consume or produce at most 1000"),
         ("A -> B, a; a = b; b = a", "line 1, column 12: formulas depend on one another in a cycle: a -> b -> a"),
@@ -292,7 +292,7 @@ def test_complex_numbers_are_refused_by_name():
         lambda: network.single_molecules().propensities(jnp.ones(2), None),
         lambda: ReactionNetwork.from_stoichiometry([[1, 0]], [[0, 1]], [1j])(0.0, jnp.ones(2), None),
     ):
-        with pytest.raises(TypeError, match="the parameter `(k|rates)` of a reaction network must be real.*complex"):
+        with pytest.raises(TypeError, match="the parameter `(k|rates)` of a reaction network .*must be real.*complex"):
             call()
     with pytest.raises(TypeError, match="amount"):
         ReactionNetwork("A -> B, 1.0").state(A=1j)

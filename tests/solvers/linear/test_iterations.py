@@ -309,7 +309,7 @@ def test_what_was_chosen_is_said():
 def test_large_fields_are_left_to_an_iteration():
     """Where a band would be wide; not where it is narrow, or there are blocks, or no method says how closely."""
     words = lambda model, y, s=Rodas5P(): inspect.jacobian(model, y, args=1.0, solver=s).structure  # noqa: E731
-    by_steps = "by BiCGSTAB, and where that does not converge by GMRES(30), preconditioned by an incomplete"
+    by_steps = "by BiCGSTAB, and if that does not converge by GMRES(30), preconditioned by an incomplete"
     assert by_steps in words(plane, jnp.ones((2, 90, 90)))
     assert by_steps in words(plane, jnp.ones((2, 18, 18)))
     assert by_steps in words(plane, jnp.ones((2, 18, 18)), BDF())

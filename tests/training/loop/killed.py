@@ -70,7 +70,7 @@ if __name__ == "__main__":
         callbacks=[training.CSVLog(f"{folder}.csv")],
         **options,
     )
-    arrays = jax.tree.leaves(eqx.filter((found.model, found.last, found.history), eqx.is_array))
+    arrays = jax.tree.leaves(eqx.filter((found.model, found.last_model, found.history), eqx.is_array))
     np.savez(f"{folder}.npz", *map(np.asarray, arrays))
     os.write(1, found.message.encode())
     os._exit(0)

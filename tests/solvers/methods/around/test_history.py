@@ -171,7 +171,7 @@ def test_refill_takes_the_same_steps():
     def end(p, schedule):
         return run("adaptive_saves", sciml.adjoints.Checkpointed(), p, batching=schedule, **options("adaptive_saves"))
 
-    lockstep, refill = (jax.jit(jax.vmap(ft.partial(end, batching=s)))(members(7)) for s in ("lockstep", "refill"))
+    lockstep, refill = (jax.jit(jax.vmap(ft.partial(end, schedule=s)))(members(7)) for s in ("lockstep", "refill"))
     close(refill.ys, lockstep.ys, rtol=1e-12)
     np.testing.assert_array_equal(refill.stats.accepted, lockstep.stats.accepted)
 
