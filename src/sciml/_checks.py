@@ -245,6 +245,7 @@ def check_tolerance(value: Any, name: str, y0: PyTree[Array], dtype: Any) -> PyT
             )
         if not concrete(tolerance):
             continue
+        tolerance = np.asarray(tolerance)  # JAX would trace `np.min` of an array of its own in a loop
         smallest = float(np.min(tolerance))
         if not np.all(np.isfinite(tolerance)) or smallest < 0:
             raise ValueError(f"`{name}` must be finite and not negative, but is {tolerance}.")

@@ -34,4 +34,6 @@ def test_no_cell_is_wrong():
     cells, notes = written()
     assert set(cells) == {(capability, way) for capability in CAPABILITIES for way in WAYS}
     assert all(solution == "yes" for solution, _ in cells.values())
-    assert all(note.startswith("TypeError: The path of a jump process has no useful derivative") for note in notes.values())
+    assert all(
+        note.startswith("TypeError: The path of a jump process has no useful derivative") for note in notes.values()
+    )

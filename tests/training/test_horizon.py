@@ -59,7 +59,9 @@ def test_a_long_record_is_named_with_the_time_from_which_gradients_say_nothing()
 
 def test_a_fit_that_fails_says_so_in_its_error():
     with pytest.warns(UserWarning, match="at the start"):
-        with pytest.raises(sciml.SolveError, match="used all `max_steps=2`.*Gradients through the solution are meaningless"):
+        with pytest.raises(
+            sciml.SolveError, match="used all `max_steps=2`.*Gradients through the solution are meaningless"
+        ):
             fitted(26.0, 25.0, max_steps=2)
 
 

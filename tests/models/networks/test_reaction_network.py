@@ -214,14 +214,14 @@ def test_a_net_file(tmp_path):
     for old, new, words in (
         ("1,2 3 kp", "1,9 3 kp", "line 17, column 9: there is no species number `9`"),
         ("4 1,4 slow", "4 1,4 Sat kp", "line 20, column 13: rate laws of type `Sat` are not supported"),
-        ("4 1,4 slow", "4 1,4 fast", "line 20, column 13: `fast` is used and has no value"),
+        ("4 1,4 slow", "4 1,4 fast", "line 20, column 13: `fast` is used but has no value"),
         ("begin reactions", "begin reaction", "line 1, column 1: this is not a BioNetGen network"),
         ("1/(1+Free)", "1/(1+Free", r"line 8, column 23: expected `\)`"),
         ("1/(1+Free)", "2 + 1/0", "line 8, column 14: a part of the formula evaluates to inf"),
         ("1/(1+Free)", "1/slow()", "line 8, column 1: formulas depend on one another in a cycle: slow -> slow"),
         ("2 B(a) 1", "2 A(b) 1", "line 12, column 7: there are two species"),
         ("1,2*2", "1,x*2", "line 23, column 14: `x` is not a number of molecules"),
-        ("2 3 1,2 km", "2 3 1,2", "line 18, column 12: a reaction is a number, reactants"),
+        ("2 3 1,2 km", "2 3 1,2", "line 18, column 12: a reaction must have a number, reactants"),
     ):
         (tmp_path / "bad.net").write_text(NET.replace(old, new))
         with pytest.raises(ValueError, match=words):

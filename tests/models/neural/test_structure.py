@@ -326,7 +326,9 @@ def test_the_spectral_closure_conserves_and_changes_resolved_modes_alone():
         neural.SpectralClosure(lambda t, y, args: y, 2, key=KEY)
     with pytest.raises(ValueError, match="requires `features`"):
         neural.SpectralClosure(coarse, 2, channels=3, key=KEY)
-    with pytest.raises(ValueError, match=r"must return `channels` fields.*\(2, 12, 10\), but it has shape \(3, 12, 10\)"):
+    with pytest.raises(
+        ValueError, match=r"must return `channels` fields.*\(2, 12, 10\), but it has shape \(3, 12, 10\)"
+    ):
         neural.SpectralClosure(coarse, 2, told, 2, key=KEY).closure(u)
     with pytest.raises(ValueError, match="axes of 3 points or more"):
         neural.ConvolutionalNetwork(1, 1, key=KEY)(jnp.ones((1, 2, 8)))

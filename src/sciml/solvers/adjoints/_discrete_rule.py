@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
+from ..._choices import choices_of_one
 from ..._jax._ad_modes import forward_only, not_differentiated, reverse_only
 from ..._jax._batched import merging
 from ..._jax._checkpoint_levels import Budget
@@ -130,6 +131,8 @@ def run(
     by_kernel = loop.by_stencil_kernel
     members = one_by_one if by_kernel else members_of_loop(loop, y0)
     loop_of_one, (_, table_of_one) = loop if by_kernel else loop.of_one(), loop.integrator.of_one()
+    # what is recorded has one structure for one member and over lanes: `jax.vmap` of a member's gradient needs it
+    table_of_record = partial(choices_of_one, False)
     leaves, treedef = jax.tree.flatten((y0, operands))
 
     def unpack(batch: Batch, flags: Any, tree: PyTree, shared_cotangents: bool = False) -> tuple:
@@ -138,9 +141,9 @@ def run(
         own = loop if batch.lanes is not None else loop_of_one
         return enter(own, engine, flags, tree, state_bytes, budget._replace(memory=batch.share(budget.memory)))
 
-    def of_one(fn: Function) -> Callable[[PyTree], PyTree]:
+    def of_one(fn: Function, table: Callable = table_of_record) -> Callable[[PyTree], PyTree]:
         def one(batch, flags, tree):
-            with contextlib.nullcontext() if by_kernel or batch.lanes is not None else table_of_one():
+            with contextlib.nullcontext() if by_kernel or batch.lanes is not None else table():
                 return fn(batch, flags, tree)
 
         return members(one)
@@ -171,7 +174,11 @@ def run(
     itemsize = max(x.dtype.itemsize for x in jax.tree.leaves(y0))
 
     def make(count: int | None, flags: tuple[bool, ...]) -> Callable[..., Result]:
-        run = _OneMember(of_one) if count is None else _OverLanes(count, jax.tree.unflatten(treedef, flags), itemsize)
+        run = (
+            _OneMember(of_one, partial(of_one, table=table_of_one))
+            if count is None
+            else _OverLanes(count, jax.tree.unflatten(treedef, flags), itemsize)
+        )
         solve = _rule(
             run.of(plain), run.recorded(recorded), partial(run.backward_pass, reverse), possible, run.unreached
         )
@@ -186,11 +193,13 @@ class _OneMember:
     """How the parts of a rule run for one member.
 
     Attributes:
-        members: How the members of a batch run that JAX makes of these parts.
+        members: How the members of a batch run that JAX makes of the recorded solve and of the backward pass.
+        of: How the members of a solve without a record run.
     """
 
-    def __init__(self, members: Callable):
-        self.of = self.recorded = self.members = members
+    def __init__(self, members: Callable, of: Callable):
+        self.recorded = self.members = members
+        self.of = of
 
     def unreached(self, ys_bar: PyTree, result: Result) -> tuple[PyTree, jax.Array]:
         """Removes the cotangents of what was not reached; see `without_unreached`."""

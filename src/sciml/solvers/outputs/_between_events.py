@@ -149,7 +149,10 @@ def _solved(
 
     def go_on(piece: _Piece, item: _Found) -> tuple[_Piece, _Jump]:
         happens = item.number < found.events.count
-        stop = jnp.where(happens, item.t, jnp.where(ended, piece.t, interval.t1))
+        # Up to an event the end moves with the start, and then the recorded rate moves the state back. An adjoint would
+        # take the field at the end, where an error of the state may be beyond the event's surface.
+        moved = derivatives_alone(piece.t)
+        stop = jnp.where(happens, item.t + moved, jnp.where(ended, piece.t, interval.t1))
         start = jax.lax.stop_gradient(piece.t)
         if saves is None:
             y, ys = _end(run(model, piece.y, request._replace(t0=piece.t, t1=stop))), None
@@ -161,6 +164,8 @@ def _solved(
             sol = run(model, piece.y, request._replace(t0=piece.t, t1=stop, saveat=asked))
             y, here = _end(sol), ~(early | late)
             ys = jax.tree.map(lambda new, old: jnp.where(_over(here, old), new[:-1], old), sol.ys, piece.ys)
+        rate = jax.tree.map(lambda r: jnp.where(happens, r, jnp.zeros_like(r)), jax.lax.stop_gradient(item.rate))
+        y, stop = advanced(y, rate, -moved), jnp.where(happens, item.t, stop)
         first = _where(item.at_once, piece.first, (stop, y))
         t, y = _where(item.at_once, (piece.t, piece.y), (stop, y))
         jump = _jump(model, args, events, item, happens, first, t, y)
