@@ -183,6 +183,12 @@ _APART = 8
 """How many resolutions of the time are between traced rows of schedules that come at one time."""
 
 
+def _count_to(ascending: Array, values: Array, side: str) -> Array:
+    """Returns what `jnp.searchsorted` does, which JAX 0.12 does not batch on a mesh with explicit axes."""
+    compare = jnp.less_equal if side == "right" else jnp.less
+    return jnp.sum(compare(ascending[None], values[:, None]).astype(jnp.int32), axis=1)
+
+
 def _one_after_another(
     events: tuple[Any, ...], direction: Array, resolution: Array, t0: Array, t1: Array
 ) -> tuple[Any, ...]:
@@ -200,10 +206,10 @@ def _one_after_another(
         if isinstance(event, Schedule):
             times = jnp.asarray(event.times, t1.dtype)
             passed = jax.lax.stop_gradient(jnp.where(jnp.isinf(times), jnp.inf, direction * times))
-            last = jnp.searchsorted(passed, passed + space / 2, side="right") - 1
+            last = _count_to(passed, passed + space / 2, "right") - 1
             follow = jnp.maximum(last - jnp.arange(times.shape[0], dtype=last.dtype), 0)
             for other in later:
-                ends = [jnp.searchsorted(other, passed + x * space / 2, side=side) for x, side in _SIDES]
+                ends = [_count_to(other, passed + x * space / 2, side) for x, side in _SIDES]
                 follow = follow + jnp.maximum(ends[1] - ends[0] - 1, 0)
             early = follow.astype(times.dtype) * space
             early = jnp.where(passed - early > direction * t0 + space, early, 0)

@@ -199,3 +199,17 @@ def test_refusals():
         Delayed(lambda t, y, past, args: past, 1.0, 1.0, neutral=True)
     with pytest.raises(ValueError, match=r"`delays\(t, y, args\)` must return a number"):
         solve(Delayed(lambda t, y, past, args: past, lambda t, y, args: (t, t), 1.0))
+
+
+@pytest.mark.x64
+def test_derivatives_of_saved_states_before_a_breaking_point_that_moves():
+    """Cubic dense output reads the end of a step, whose state has the derivatives that it has after the jump there."""
+
+    def saved(rate):
+        lag = lambda t, y, args: 0.26 * (1 + 0.3 * t + 0.2 * y)  # noqa: E731
+        model = Delayed(lambda t, y, past, rate: -rate * past, lag, 1.0)
+        how = dict(t0=0.0, t1=1.0, args=rate, rtol=1e-7, atol=1e-7, solver=diffrax.Bosh3())
+        return sciml.solve(model, jnp.array(0.95), saveat=jnp.array([0.05, 0.25]), **how).ys
+
+    # the past is the history up to there: y = 0.95 - rate t
+    np.testing.assert_allclose(jax.jacrev(saved)(jnp.array(1.5)), [-0.05, -0.25], rtol=1e-12)

@@ -406,7 +406,9 @@ class MethodOfSteps(AbstractWrappedStepper):
 
     def interpolate(self, theta: RealScalarLike, h: RealScalarLike, y0: Any, y1: Any, dense: Any) -> WithPast:
         """Returns the state at `t + theta * h`, with the past at the end."""
-        return y1._replace(y=self.base.interpolate(theta, h, y0.y, y1.y, dense))
+        # without what a breaking point at the end, which moves, adds to the derivatives of the state after it
+        end = jax.tree.map(lambda rows: rows[-1], y1.past.states)
+        return y1._replace(y=self.base.interpolate(theta, h, y0.y, end, dense))
 
     def empty_dense(self, y: Any) -> PyTree:
         """Returns the dense output of a step that has not been taken."""
