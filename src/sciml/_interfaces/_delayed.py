@@ -96,7 +96,7 @@ class Delayed(AbstractDelayed):
             `field(t, y, delayed, rates, args)`, and `rates` are past rates.
         delays: $\tau$, positive numbers, a scalar or an array of shape `(delays,)`, or a function `delays(t, y, args)`
             that returns them. They may be traced and differentiated. A negative delay ends the solve with
-            `Status.negative_delay`.
+            `Status.negative_delay`; a known one at the start raises a `ValueError`.
         history: The state before the start, a function `history(t, args)`, or a constant state.
         kept: The number of stored steps. With fixed steps and known `dt` and delays the required number is stored. A
             delay that reaches farther back ends the solve with `Status.history_too_short`.

@@ -24,7 +24,7 @@ from ..kernels._use import USED
 from ..solvers._plan import Plan, Times, default_solver, plan_events, with_courant_number
 from ..solvers._request import Interval, Request
 from ..solvers._stable_step import limited_stepper, settle_step
-from ..solvers._with_delays import with_delays
+from ..solvers._with_delays import check_first_delays, with_delays
 from ..solvers._with_noise import check_noisy, is_noisy, noisy_model, with_noisy_solver
 from ..solvers.adjoints._checkpointed import Checkpointed
 from ..solvers.events._event import GivenEvents, ModelWithEvents, read_events
@@ -297,6 +297,7 @@ def simulate(
             request = with_noisy_solver(*one[:2], request, interval, by_diffrax=False)
         elif isinstance(model, AbstractDelayed):
             request = with_delays(model, one[1], request, interval, Checkpointed())
+            check_first_delays(one[0], one[1], request, interval)
         else:
             request = with_courant_number(model, request._replace(solver=default_solver(one[0], request, one[1])))
         limits = None if inputs.members is None else partial(shared_limit, inputs)

@@ -32,7 +32,7 @@ from ._solution import Solution
 from ._stable_step import limited_stepper, settle_step
 from ._stiff_choice import method_before, method_instead
 from ._with_daes import with_daes
-from ._with_delays import with_delays
+from ._with_delays import check_first_delays, with_delays
 from ._with_noise import check_noisy, is_noisy, noisy_model, with_noisy_solver
 from ._wrong_start import naming_texts, warn_of_negative, wrong_start
 from .adjoints._abstract import AbstractAdjoint
@@ -310,6 +310,7 @@ def _solve(
             kernel = _without_kernel(kernel, "kernels do not support Brownian paths, see `dt` and `key`")
     elif isinstance(model, AbstractDelayed):
         request = with_delays(model, y0, request, interval, adjoint)
+        check_first_delays(model, y0, request, interval)
         kernel = _without_kernel(kernel, "kernels do not support delays")
     elif isinstance(model, AbstractDAE):
         request = with_daes(model, y0, request, adjoint)

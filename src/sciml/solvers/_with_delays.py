@@ -4,6 +4,8 @@ import math
 from typing import Any
 
 import diffrax
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
@@ -15,7 +17,7 @@ from ._request import Interval, Request
 from .adjoints._abstract import REPEATING, AbstractAdjoint, check_supports
 from .methods._stepper import AbstractStepper
 from .methods.delays._delay_field import DelayedFrom
-from .methods.delays._method_of_steps import _RETURNS, TRACKED, MethodOfSteps
+from .methods.delays._method_of_steps import _RETURNS, TRACKED, MethodOfSteps, check_delays
 from .methods.explicit._runge_kutta import from_diffrax
 
 _MOST_KEPT_STEPS = 100_000
@@ -65,6 +67,34 @@ def with_delays(
     if jumps and request.fixed_steps:  # they cut steps, within the longest delay, too
         kept = kept + jumps * _RETURNS * model.delays.size
     return request._replace(solver=solver, stepper=MethodOfSteps(base, kept, history_jumps=jumps > 0))
+
+
+def check_first_delays(model: AbstractDelayed, y0: Y, request: Request, interval: Interval) -> None:
+    """Checks the delays at the start, if they are a function and their values are known.
+
+    Args:
+        model: The equation.
+        y0: The initial state.
+        request: The arguments of `solve`.
+        interval: The times of the solve.
+
+    Raises:
+        ValueError: If one is negative, beyond rounding, or NaN.
+    """
+    times = interval.t0, interval.t1
+    if not callable(model.delays) or not all(map(concrete, jax.tree.leaves((model, y0, request.args, times)))):
+        return
+    found = model.delays(interval.t0, y0, request.args)
+    check_delays(jax.eval_shape(lambda: found))
+    if not concrete(found):  # within a trace
+        return
+    lags, ends = np.asarray(found, float).reshape(-1), [abs(float(t)) for t in times]
+    rounding = float(jnp.finfo(interval.t0.dtype).eps) ** 0.5 * max(*ends, *np.abs(lags))
+    if not np.all(lags >= -rounding):
+        raise ValueError(
+            f"`delays(t, y, args)` must not be negative, because the rate would depend on the future, but at the start,"
+            f" t = {float(interval.t0):g}, it returns {np.array2string(np.asarray(found), precision=6)}."
+        )
 
 
 def _method(solver: Any, y0: Y) -> AbstractStepper:

@@ -184,6 +184,29 @@ def test_what_ends_a_solve():
     assert sol.status == Status.history_too_short
 
 
+def test_a_negative_delay_at_the_start():
+    options = dict(t0=2.0, t1=2.5, rtol=1e-3, atol=1e-3, solver=diffrax.Heun(), throw=False)
+
+    def solve(shift):
+        model = Delayed(lambda t, y, past, args: -past[0], lambda t, y, args: jnp.stack([y, (t - 2) * y + args]), 1.0)
+        return sciml.solve(model, 1.0, **options, args=shift).status
+
+    with pytest.raises(
+        ValueError, match=r"`delays\(t, y, args\)` must not be .*start, t = 2, it returns \[ 1.  -0.5\]"
+    ):
+        solve(-0.5)
+    with pytest.raises(ValueError, match=r"must not be negative.*\[ 1. nan\]"):
+        solve(jnp.nan)
+    assert solve(-1e-15) == Status.successful  # by rounding
+    assert jax.jit(solve)(-0.5) == Status.negative_delay
+
+
+def test_a_negative_delay_at_the_start_of_a_run():
+    model = Delayed(lambda t, y, past, args: -past, lambda t, y, args: args - 1.0, 1.0)
+    with pytest.raises(ValueError, match="must not be negative"):
+        sciml.simulate(model, jnp.ones(()), t0=0.0, t1=1.0, args=0.5, rtol=1e-3, atol=1e-3, save_every=0.5)
+
+
 def test_refusals():
     solve = lambda model, **more: sciml.solve(model, 1.0, **(dict(t0=1.0, t1=2.0, rtol=1e-3) | more))  # noqa: E731
     with pytest.raises(ValueError, match="require error control"):

@@ -137,7 +137,7 @@ class MethodOfSteps(AbstractWrappedStepper):
             return literals_as_arrays(model.model.rate(t, y, delayed, args), y)
 
         if callable(model.model.delays):
-            _check_delays(jax.eval_shape(model.model.delays, t, y, args))
+            check_delays(jax.eval_shape(model.model.delays, t, y, args))
         delayed: tuple = (y,) * len(jax.eval_shape(lambda: model.delays(t, y, args)))
         delayed = (delayed, delayed) if self.neutral else delayed
         check_like(y, jax.eval_shape(lambda y: field(model, args, t, delayed, y), y))
@@ -415,7 +415,7 @@ class MethodOfSteps(AbstractWrappedStepper):
         return self.base.empty_dense(y.y)
 
 
-def _check_delays(found: Any) -> None:
+def check_delays(found: Any) -> None:
     """Checks what a function of delays returns.
 
     Raises:
