@@ -56,6 +56,55 @@ def check_state(y0: PyTree, name: str = "y0") -> PyTree[Array]:
     return state
 
 
+def check_start(y0: PyTree, name: str = "y0") -> PyTree[Array]:
+    """Returns a real state with finite numbers, from which something starts, as arrays.
+
+    Raises:
+        ValueError: If it has no leaves, or no numbers in them, or a known number is not finite.
+        TypeError: If a leaf is not a floating-point array.
+    """
+    state = check_state(y0, name)
+    if any(jnp.iscomplexobj(x) for x in jax.tree.leaves(state)):
+        raise TypeError(f"`{name}` must be real, but has a complex leaf. Use its real and imaginary parts.")
+    check_finite(state, name)
+    return state
+
+
+def check_finite(tree: PyTree, name: str) -> None:
+    """Checks that the numbers of a start, as far as they are known, are finite.
+
+    Raises:
+        ValueError: If one is not.
+    """
+    if (found := first_not_finite(tree, name)) is not None:
+        raise ValueError(f"{found}, but a start needs finite numbers.")
+
+
+def first_not_finite(tree: PyTree, name: str) -> str | None:
+    """Returns where the first known number is that is not finite, such as "`y0[1]` is nan"; None if all are finite."""
+    for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        if not known_numbers(x) or np.all(finite := np.isfinite(np.asarray(x))):
+            continue
+        place, value = first_place(~finite, x)
+        return f"`{name}{jax.tree_util.keystr(path)}{place}` is {value}"
+    return None
+
+
+def known_numbers(x: Any) -> bool:
+    """Whether a leaf is of floating-point or complex numbers that are all known to this process now."""
+    if isinstance(x, float | complex):
+        return True
+    numbers = isinstance(x, np.ndarray | np.generic | jax.Array) and jnp.issubdtype(x.dtype, jnp.inexact)
+    return numbers and concrete(x) and getattr(x, "is_fully_addressable", True)
+
+
+def first_place(wrong: Any, x: Any) -> tuple[str, Any]:
+    """Returns the place of the first element that is wrong, as an index, and its value."""
+    x = np.asarray(x)
+    at = tuple(int(i) for i in np.argwhere(wrong)[0]) if x.ndim else ()
+    return (f"[{', '.join(map(str, at))}]" if at else ""), x[at].item()
+
+
 def check_real(y: Any, model: Any) -> None:
     """Checks that a state is real, for a model of real fields.
 

@@ -262,6 +262,32 @@ def test_bad_states():
         bifurcation.continuation(1.0, jnp.zeros(2), args=0.5, bounds=(0.0, 1.0))
 
 
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_starts_that_are_not_finite(wrong):
+    rate, bounds = lambda t, y, p: p - y, (0.0, 1.0)
+    y0 = {"x": jnp.array([0.5, wrong])}
+    each = lambda t, y, p: {"x": rate(t, y["x"], p)}  # noqa: E731
+    calls = {
+        "continuation": lambda y0, p: bifurcation.continuation(each, y0, args=p, bounds=bounds, throw=False),
+        "locate": lambda y0, p: bifurcation.locate(each, y0, args=p, kind="fold", throw=False),
+        "limit_cycle": lambda y0, p: bifurcation.limit_cycle(each, y0, args=p, period=1.0, throw=False),
+        "steady_states": lambda y0, p: bifurcation.steady_states(each, y0, args=p),
+        "steady_state": lambda y0, p: sciml.steady_state(each, y0, args=p, throw=False),
+    }
+    for call in calls.values():
+        with pytest.raises(ValueError, match=rf"`y0\['x'\]\[1\]` is {wrong}, but a start needs finite numbers"):
+            call(y0, 0.5)
+    for name in ("continuation", "locate"):
+        with pytest.raises(ValueError, match=f"`args` must be a finite number, .* but found {wrong}"):
+            calls[name]({"x": jnp.ones(2)}, wrong)
+    with pytest.raises(ValueError, match="`period` must be positive and finite"):
+        bifurcation.limit_cycle(rate, jnp.ones(1), args=0.5, period=wrong)
+    with pytest.raises(ValueError, match=rf"`ys\[1, 0\]` is {wrong}, but a start needs finite numbers"):
+        sciml.solve_bvp(rate, lambda a, b, p: a, jnp.array([0.0, 1.0]), jnp.array([[0.0], [wrong]]), args=0.5)
+    status = jax.jit(lambda x: bifurcation.continuation(rate, x, args=0.5, bounds=bounds, points=2).status)
+    assert (status(jnp.array([wrong])) == sciml.Status.diverged).all()
+
+
 def first_point(branch):
     return jax.tree.map(lambda x: x[0], branch.special)
 
@@ -304,6 +330,13 @@ def test_a_switched_branch_has_derivatives():
 def test_a_point_that_is_no_branch_point_is_refused():
     branch = of_cusp()
     args, where = {"a": 1.0, "b": -1.0}, lambda args: args["b"]
+    nowhere = jax.tree.map(lambda x: x[-1], branch.special)
+    with pytest.raises(ValueError, match=r"`y0.y\[0\]` is nan"):
+        bifurcation.continuation(cusp, nowhere, args=args, where=where, bounds=(-1.0, 1.0))
+    with pytest.raises(ValueError, match=r"`point.y\[0\]` is nan"):
+        bifurcation.locus(
+            cusp, nowhere, args=args, where=where, bounds=(-1.0, 1.0), along=lambda args: args["a"], kind="fold"
+        )
     with pytest.raises(ValueError, match="`y0` must be one special point, but holds an axis of 8"):
         bifurcation.continuation(cusp, branch.special, args=args, where=where, bounds=(-1.0, 1.0))
     with pytest.raises(ValueError, match="No branch begins at a special point of kind `fold`.*Pass its state, `y0.y`"):

@@ -141,6 +141,25 @@ def test_failures():
         control.optimise(problem, start, 0.0, t1=1.0, args=0.2, segments=3, max_steps=2)
 
 
+def test_starts_that_are_not_finite():
+    problem = control.ControlProblem(integrator, running=lambda t, y, u, args: u**2)
+    nan, zero, options = jnp.array([1.0, jnp.nan]), jnp.zeros(2), dict(t1=1.0, segments=2)
+    for method in ("collocation", "shooting", "ilqr"):
+        with pytest.raises(ValueError, match=r"`y0\[1\]` is nan, but a start needs finite numbers"):
+            control.optimise(problem, nan, 0.0, method=method, throw=False, **options)
+        with pytest.raises(ValueError, match="`u0` is inf, but"):
+            control.optimise(problem, zero, jnp.inf, method=method, **options)
+    with pytest.raises(ValueError, match="`u0` is nan, but"):
+        control.receding_horizon(problem, zero, jnp.nan, steps=2, horizon=1.0)
+    guess = lambda t: (nan, t)  # noqa: E731
+    plan = control.optimise(problem, zero, 0.0, guess=guess, throw=False, **options)
+    assert plan.status == Status.diverged
+    with pytest.raises(ValueError, match=r"`guess\(0.5\)\[0\]\[1\]` is nan, but"):
+        control.optimise(problem, zero, 0.0, guess=guess, **options)
+    with pytest.raises(ValueError, match=r"`guess.warm.unknowns.* is nan, but"):
+        control.optimise(problem, zero, 0.0, guess=plan, **options)
+
+
 def test_bad_input():
     cost = dict(running=lambda t, y, u, args: u**2)
     problem = control.ControlProblem(integrator, **cost)

@@ -155,7 +155,8 @@ def continuation(
 
     Raises:
         TypeError: If an argument has the wrong type, or the state is complex.
-        ValueError: If an argument is out of range, or `where` does not select one number.
+        ValueError: If an argument is out of range, a number in `y0` is known and not finite, or `where` does not select
+            one number.
         SolveError: If there is no steady state near `y0` and `throw` is set.
 
     Source:
@@ -176,8 +177,10 @@ def continuation(
     """
     point = y0 if isinstance(y0, SpecialPoint) else None
     found = y0 if point is None else point.y
-    state = jax.tree.map(lambda x: x[0], found.ys) if isinstance(found, LimitCycle) else found
-    given = checked(model, state, args, conserved, where=where)
+    cycle = isinstance(found, LimitCycle)
+    state = jax.tree.map(lambda x: x[0], found.ys) if cycle else found
+    name = "y0" + ".y" * (point is not None) + ".ys[0]" * cycle
+    given = checked(model, state, args, conserved, name, where=where)
     if point is not None:
         given = at_point(given, point, "y0")
     start = _start(y0, intervals)

@@ -74,7 +74,8 @@ def limit_cycle(
 
     Raises:
         TypeError: If an argument has the wrong type, or the state is complex.
-        ValueError: If an argument is out of range, or the model depends on time.
+        ValueError: If an argument is out of range, a number in `y0` is known and not finite, or the model depends on
+            time.
         SolveError: If there is no cycle nearby, or the nodes are too few, and `throw` is set.
 
     Example:
@@ -91,8 +92,8 @@ def limit_cycle(
     """
     given = checked(model, y0, args, conserved)
     dtype = time_dtype(given.y0)
-    if concrete(period) and not period > 0:
-        raise ValueError(f"`period` must be positive, but is {period}.")
+    if concrete(period) and not 0 < period < float("inf"):
+        raise ValueError(f"`period` must be positive and finite, but is {period}.")
     if not rtol > 0:
         raise ValueError(f"`rtol` must be positive, but is {rtol}.")
     count = check_count(intervals, "intervals", "limit_cycle")

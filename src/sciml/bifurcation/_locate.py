@@ -51,7 +51,8 @@ def locate(
 
     Raises:
         TypeError: If an argument has the wrong type, or the state is complex.
-        ValueError: If `kind` is not one of these, or `where` does not select one number.
+        ValueError: If `kind` is not one of these, a number of the guess is known and not finite, or `where` does not
+            select one number.
         SolveError: If it was not found and `throw` is set.
 
     Example:

@@ -93,7 +93,8 @@ def locus(
 
     Raises:
         TypeError: If an argument has the wrong type.
-        ValueError: If an argument is out of range, or `where` or `along` does not select one number.
+        ValueError: If an argument is out of range, a number in `point` is known and not finite, or `where` or `along`
+            does not select one number.
         SolveError: If there is no such point and `throw` is set.
 
     Example:
@@ -117,7 +118,8 @@ def locus(
         of = "limit cycles" if cycles else "steady states"
         raise ValueError(f"`kind` must be one of {', '.join(map(repr, kinds))} for {of}, but is {kind!r}.")
     state = jax.tree.map(lambda x: x[0], point.y.ys) if cycles else point.y
-    given = at_point(checked(model, state, args, conserved, where=where, along=along), point, "point")
+    name = "point.y.ys[0]" if cycles else "point.y"
+    given = at_point(checked(model, state, args, conserved, name, where=where, along=along), point, "point")
     dtype = time_dtype(given.y0)
     ends = check_bounds(bounds, dtype, jax.tree.leaves((given.model, given.args))[given.leaves[1]])
     rtol, atol = (d if x is None else x for x, d in zip((rtol, atol), default_tolerances(dtype)))

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Real
 
-from .._checks import check_state, concrete, time_dtype
+from .._checks import check_start, concrete, time_dtype
 from .._parameters import indices_of
 from .._types import Args, Y
 from ..solvers.methods._ravel import flattened, unflattened
@@ -77,16 +77,23 @@ class Arguments(NamedTuple):
     leaves: tuple[int, ...]
 
 
-def checked(model: Any, y0: Any, args: Args, conserved: Any, **selected: Any) -> Arguments:
+def checked(model: Any, y0: Any, args: Args, conserved: Any, name: str = "y0", **selected: Any) -> Arguments:
     """Checks the model, the state, and the selections of parameters by `where` and `along`, if any.
+
+    Args:
+        model: The model.
+        y0: The state.
+        args: The third argument of the model.
+        conserved: Its conserved quantities.
+        name: The name of the state in messages.
+        **selected: `where`, `along`, or both.
 
     Raises:
         TypeError: If the state is complex, or an argument has the wrong type.
-        ValueError: If `where` or `along` does not select one real number.
+        ValueError: If a known number of the state is not finite, or `where` or `along` does not select one real number,
+            which is finite.
     """
-    y0 = check_state(y0)
-    if any(jnp.iscomplexobj(x) for x in jax.tree.leaves(y0)):
-        raise TypeError("`y0` must be real, but has a complex leaf. Solve for its real and imaginary parts.")
+    y0 = check_start(y0, name)
     check_callable(model)
     check_suits(model, y0, "`jax.vmap` of this")
     check_conserved(conserved, y0)
@@ -128,6 +135,9 @@ def _selected(model: Any, args: Args, where: Any, name: str) -> int:
         if where is _the_args:
             raise TypeError(f"`args` must be a real floating-point number, such as 1.0 and not 1, but is {leaf!r:.60}.")
         raise TypeError(f"`{name}` must select a real floating-point array, but selects {leaf!r:.60}.")
+    if concrete(leaf) and not np.isfinite(leaf):
+        what = "`args` must be" if where is _the_args else f"`{name}` must select"
+        raise ValueError(f"{what} a finite number, the first value of the parameter, but found {leaf}.")
     return indices[0]
 
 

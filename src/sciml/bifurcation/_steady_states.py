@@ -82,7 +82,7 @@ def steady_states(
 
     Raises:
         TypeError: If an argument has the wrong type, or the state is complex.
-        ValueError: If `count` is not positive.
+        ValueError: If `count` is not positive, or a number in `y0` is known and not finite.
 
     Example:
         ```python

@@ -10,7 +10,16 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
-from .._checks import check_count, check_max_steps, check_state, check_time, concrete, no_instance, time_dtype
+from .._checks import (
+    check_count,
+    check_finite,
+    check_max_steps,
+    check_start,
+    check_time,
+    concrete,
+    no_instance,
+    time_dtype,
+)
 from .._jax._members_apart import members_apart
 from .._jax._vma import match, promote
 from .._option_names import knows_other_names
@@ -108,7 +117,8 @@ def optimise(
 
     Raises:
         TypeError: If an argument has the wrong type.
-        ValueError: If an argument is out of range, or bounds do not fit the state or the control.
+        ValueError: If an argument is out of range, a number of the first iterate is known and not finite, or bounds do
+            not fit the state or the control.
         SolveError: If no minimum was found and `throw` is set.
 
     Source:
@@ -155,6 +165,7 @@ def optimise(
         here, there = (given.mesh.size - 1, numerics.degree), guess.warm.unknowns.inner.shape[:-1]
         if here != there:
             raise ValueError(f"`guess` must have {here[0]} segments of degree {here[1]}, but its points are {there}.")
+        check_finite(guess.warm, "guess.warm")
     elif guess is not None and not callable(guess):
         raise TypeError(f"`guess` must be a function of time or a plan of `optimise`, but {no_instance(guess)}.")
     max_steps = check_max_steps(max_steps)
@@ -163,6 +174,9 @@ def optimise(
     else:
         found = _optimised(given, guess, max_steps, numerics)
     if throw and concrete(found.status):
+        if found.status != int(Status.successful) and guess is not None and not isinstance(guess, ControlPlan):
+            for t in given.t0 + (given.t1 - given.t0) * given.mesh[1:]:
+                check_finite(guess(t), f"guess({t:.6g})")
         raise_for_status(found.status, where="optimise")
     return found
 
@@ -197,13 +211,10 @@ def checked(
     """
     if not isinstance(problem, ControlProblem):
         raise TypeError(f"`problem` must be a `sciml.control.ControlProblem`, but {no_instance(problem)}.")
-    y0 = check_state(y0)
+    y0 = check_start(y0)
     dtype = time_dtype(y0)
     u0 = jax.tree.map(lambda x: jnp.asarray(x, dtype) if isinstance(x, int | float) else x, u0)
-    u0 = check_state(u0, "u0")
-    for name, value in {"y0": y0, "u0": u0}.items():
-        if any(jnp.iscomplexobj(x) for x in jax.tree.leaves(value)):
-            raise TypeError(f"`{name}` must be real, but has a complex leaf. Use its real and imaginary parts.")
+    u0 = check_start(u0, "u0")
     times = check_time(t0, "t0", dtype), check_time(t1, "t1", dtype)
     if concrete(t0) and concrete(t1) and not t0 < t1:
         raise ValueError(f"`t1` must be after `t0`, but they are {t1} and {t0}.")

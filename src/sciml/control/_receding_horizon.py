@@ -86,7 +86,7 @@ def receding_horizon(
 
     Raises:
         TypeError: If an argument has the wrong type.
-        ValueError: If an argument is out of range.
+        ValueError: If an argument is out of range, or a number in `y0` or `u0` is known and not finite.
         SolveError: If an optimisation fails and `throw` is set.
 
     Example:

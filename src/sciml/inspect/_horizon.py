@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from .._checks import check_count, check_time, concrete, time_dtype
+from .._checks import check_count, check_start, check_time, concrete, time_dtype
 from .._interfaces._horizon import Horizon
 from .._jax._loops import scan
 from .._jax._members_apart import members_apart
@@ -17,7 +17,7 @@ from .._types import Args, RealScalarLike, Y
 from ..solvers._read_diffrax import default_tolerances
 from ..solvers.methods._ravel import flattened
 from ..solvers.terms._field import arrays_of
-from ._tangents import check_real_state, pushed
+from ._tangents import pushed
 
 
 def horizon(
@@ -71,7 +71,7 @@ def horizon(
         assert 5 < found.time < 20 and 0.3 < found.doubling_time < 1.5
         ```
     """
-    y0 = check_real_state(y0)
+    y0 = check_start(y0)
     size = sum(x.size for x in jax.tree.leaves(y0))
     directions = min(check_count(directions, "directions", "horizon"), size)
     n = check_count(n, "n", "horizon")

@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._checks import check_count, check_time, concrete, time_dtype
+from .._checks import check_count, check_start, check_time, concrete, time_dtype
 from .._jax._loops import scan
 from .._jax._members_apart import members_apart
 from .._status import raise_for_status
 from .._types import Args, RealScalarLike, Y
 from ..solvers.methods._ravel import flattened
 from ..solvers.terms._field import arrays_of
-from ._tangents import check_real_state, pushed
+from ._tangents import pushed
 
 
 class LyapunovExponents(eqx.Module):
@@ -111,7 +111,7 @@ def lyapunov_exponents(
         assert abs(found.exponents.sum() + 10 + 1 + 8 / 3) < 1e-2  # how fast volumes shrink
         ```
     """
-    y0 = check_real_state(y0)
+    y0 = check_start(y0)
     size = sum(x.size for x in jax.tree.leaves(y0))
     count = size if n is None else check_count(n, "n", "lyapunov_exponents")
     if count > size:

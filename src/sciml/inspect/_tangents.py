@@ -8,24 +8,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .._checks import check_state, time_dtype
+from .._checks import time_dtype
 from .._types import Args, RealScalarLike, Y
 from ..solvers._read_diffrax import default_tolerances
 from ..solvers._solve import solve
 from ..solvers.adjoints._direct import Direct
 from ..solvers.methods._ravel import flattened, unflattened
-
-
-def check_real_state(y0: Y) -> Y:
-    """Returns a state as arrays.
-
-    Raises:
-        TypeError: If it is not real.
-    """
-    y0 = check_state(y0)
-    if any(jnp.iscomplexobj(x) for x in jax.tree.leaves(y0)):
-        raise TypeError("`y0` must be real, but has a complex leaf. Take its real and imaginary parts as the state.")
-    return y0
 
 
 def pushed(

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._checks import concrete
+from .._checks import concrete, first_not_finite, first_place, known_numbers
 from .._interfaces._conservation_law import AbstractConservationLaw
 from .._interfaces._dae import AbstractDAE
 from .._parameters import with_dtype
@@ -41,8 +41,11 @@ def wrong_start(sol: Solution, model: Any, y0: Y, request: Request) -> str | Non
         return None
     if code == Status.nonfinite:
         for name, tree in (("y0", y0), ("args", request.args), ("model", eqx.filter(model, eqx.is_array))):
-            if (said := _not_finite(name, tree)) is not None:
-                return said
+            if (found := first_not_finite(tree, name)) is not None:
+                return (
+                    f"{found}, but a solve needs finite numbers. Likely causes are a division by zero, a logarithm or "
+                    "root of a negative number, or missing data."
+                )
     return _not_positive(model, y0) if isinstance(model, AbstractConservationLaw) else None
 
 
@@ -63,20 +66,8 @@ def naming_texts(args: Any) -> Iterator[None]:
         raise
 
 
-def _not_finite(name: str, tree: Any) -> str | None:
-    for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]:
-        if not _known_numbers(x) or np.all(finite := np.isfinite(np.asarray(x))):
-            continue
-        place, value = _first(~finite, x)
-        return (
-            f"`{name}{jax.tree_util.keystr(path)}{place}` is {value}, but a solve needs finite numbers. Likely causes "
-            "are a division by zero, a logarithm or root of a negative number, or missing data."
-        )
-    return None
-
-
 def _not_admissible(y0: Y, request: Request) -> str | None:
-    if not all(_known_numbers(x) for x in jax.tree.leaves(y0)):
+    if not all(known_numbers(x) for x in jax.tree.leaves(y0)):
         return None
     arrays = jax.tree.map(jnp.asarray, y0)
     admissible = read_admissible(request.positive, request.domain, arrays)
@@ -85,7 +76,7 @@ def _not_admissible(y0: Y, request: Request) -> str | None:
     paths = jax.tree_util.tree_flatten_with_path(arrays)[0]
     for (path, x), flag in zip(paths, admissible.flags(), strict=True):
         if flag is not None and np.any(wrong := flag & (np.asarray(x) < 0)):
-            place, value = _first(wrong, x)
+            place, value = first_place(wrong, x)
             return (
                 f"`y0{jax.tree_util.keystr(path)}{place}` is {value}, but `positive` requires a state without negative "
                 "elements. Start at zero or above, or exclude this element: `positive` accepts a PyTree of booleans "
@@ -98,12 +89,12 @@ def _not_admissible(y0: Y, request: Request) -> str | None:
 
 def _not_positive(law: AbstractConservationLaw, y0: Any) -> str | None:
     """A negative density or pressure makes the speed of sound NaN, and no step is possible."""
-    if not _known_numbers(y0):
+    if not known_numbers(y0):
         return None
     y = jnp.asarray(y0)
     for number, x in enumerate(with_dtype(law, y.dtype).positive(y)):
         if np.any(wrong := np.asarray(x) < 0):
-            place, value = _first(wrong, x)
+            place, value = first_place(wrong, x)
             known = law.primitive_names and number < len(law.positive_components)
             what = law.primitive_names[law.positive_components[number]] if known else f"`positive(y0)[{number}]`"
             each = f" ({', '.join(law.primitive_names)})" if known else ""
@@ -117,7 +108,7 @@ def _not_positive(law: AbstractConservationLaw, y0: Any) -> str | None:
 def _not_determined(model: Any, y0: Y, request: Request) -> str | None:
     """Returns the variables that the algebraic equations of a system with a mass matrix leave undetermined."""
     mass, values = getattr(request.solver, "mass", None), jax.tree.leaves((y0, request.t0))
-    if mass is None or not all(_known_numbers(x) for x in values) or any(map(np.iscomplexobj, values)):
+    if mass is None or not all(known_numbers(x) for x in values) or any(map(np.iscomplexobj, values)):
         return None
     y0 = jax.tree.map(jnp.asarray, y0)
     x = flattened(y0)
@@ -144,7 +135,7 @@ def _not_determined(model: Any, y0: Y, request: Request) -> str | None:
 def _not_consistent(model: AbstractDAE, y0: Y, request: Request) -> str | None:
     """Returns the components of a differential-algebraic equation that are not determined, or violate a constraint."""
     values = jax.tree.leaves((y0, request.t0))
-    if not all(_known_numbers(x) for x in values) or any(map(np.iscomplexobj, values)):
+    if not all(known_numbers(x) for x in values) or any(map(np.iscomplexobj, values)):
         return None
     y0 = jax.tree.map(jnp.asarray, y0)
     found = start_of(model, jnp.asarray(request.t0), y0, request.args)
@@ -173,20 +164,6 @@ def _names(y0: Y, chosen: np.ndarray) -> str:
             place = f"[{', '.join(map(str, np.unravel_index(at, leaf.shape)))}]" if leaf.ndim else ""
             names.append(f"`y0{jax.tree_util.keystr(path)}{place}`")
     return ", ".join(names)
-
-
-def _known_numbers(x: Any) -> bool:
-    if isinstance(x, float | complex):
-        return True
-    numbers = isinstance(x, np.ndarray | np.generic | jax.Array) and jnp.issubdtype(x.dtype, jnp.inexact)
-    return numbers and concrete(x) and getattr(x, "is_fully_addressable", True)
-
-
-def _first(wrong: Any, x: Any) -> tuple[str, Any]:
-    """Returns the place of the first element that is wrong, as an index, and its value."""
-    x = np.asarray(x)
-    at = tuple(int(i) for i in np.argwhere(wrong)[0]) if x.ndim else ()
-    return (f"[{', '.join(map(str, at))}]" if at else ""), x[at].item()
 
 
 # A warning where a stiff solve without a named method ran away below zero.

@@ -10,7 +10,7 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int, PyTree, Real
 
-from ..._checks import check_max_steps, check_state, concrete, no_instance, time_dtype
+from ..._checks import check_finite, check_max_steps, check_state, concrete, no_instance, time_dtype
 from ..._jax._loops import while_loop
 from ..._jax._members_apart import members_apart
 from ..._jax._shards import on_mesh_of, sign_of
@@ -245,7 +245,8 @@ def solve_bvp(
         A `Solution` with nodes as `ts`; `evaluate` and `derivative` return it between them. NaN if none was found.
 
     Raises:
-        ValueError: If nodes or states have the wrong shape or order, or `boundary` returns another number of numbers.
+        ValueError: If nodes or states have the wrong shape or order, a number of the guess is known and not finite, or
+            `boundary` returns another number of numbers.
         TypeError: If an argument has the wrong type.
         SolveError: If none was found and `throw` is set.
 
@@ -270,6 +271,7 @@ def solve_bvp(
     if not callable(boundary):
         raise TypeError(f"`boundary` must be a function `boundary(y_start, y_end, args)`, but {no_instance(boundary)}.")
     ys = check_state(ys, "ys")
+    check_finite(ys, "ys")
     dtype, known = time_dtype(ys), all(map(concrete, jax.tree.leaves((model, ts, ys, args))))
     ts = check_nodes(ts, ys, dtype)
     if not rtol > 0:

@@ -10,7 +10,7 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
-from ..._checks import check_max_steps, check_state, check_time, concrete, time_dtype
+from ..._checks import check_max_steps, check_start, check_time, concrete, time_dtype
 from ..._interfaces._model import AbstractModel
 from ..._jax._loops import while_loop
 from ..._jax._members_apart import members_apart
@@ -231,7 +231,7 @@ def steady_state(
 
     Raises:
         TypeError: If an argument has the wrong type, or the state is complex.
-        ValueError: If `t` or `max_steps` is out of range.
+        ValueError: If `t` or `max_steps` is out of range, or a number in `y0` is known and not finite.
         SolveError: If no root is found and `throw` is set.
 
     Source:
@@ -255,9 +255,7 @@ def steady_state(
         assert jnp.allclose(ys, jnp.array([1 / 3, 2 / 3]))  # the sum is conserved
         ```
     """
-    y0 = check_state(y0)
-    if any(jnp.iscomplexobj(x) for x in jax.tree.leaves(y0)):
-        raise TypeError("`y0` must be real, but has a complex leaf. Solve for its real and imaginary parts.")
+    y0 = check_start(y0)
     dtype = time_dtype(y0)
     check_callable(model)
     check_suits(model, y0, "`jax.vmap` of this")
