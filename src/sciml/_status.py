@@ -74,9 +74,9 @@ _MESSAGES = {
     ),
     Status.diverged: (
         "The iteration did not converge; there may be no solution near the initial guess. Use another guess, loosen "
-        "the tolerances or allow more steps; with a `linear_solver`, add a `preconditioner` or raise its `max_steps` "
-        "(conjugate gradients require a symmetric definite operator). The square root has no derivative at zero: write "
-        "`jnp.where(y > 0, jnp.sqrt(jnp.where(y > 0, y, 1.0)), 0.0)`."
+        "the tolerances, compute in float64 or allow more steps; with a `linear_solver`, add a `preconditioner` or "
+        "raise its `max_steps` (conjugate gradients require a symmetric definite operator). The square root has no "
+        "derivative at zero: write `jnp.where(y > 0, jnp.sqrt(jnp.where(y > 0, y, 1.0)), 0.0)`."
     ),
     Status.inconsistent_start: (
         "No initial values were found that satisfy the algebraic equations. Pass a better guess of the algebraic "

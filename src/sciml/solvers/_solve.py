@@ -218,8 +218,9 @@ def solve(
     if failed and request.solver is None and (other := method_instead(sol, model, y0, request)) is not None:
         sol = _solved(model, y0, request._replace(solver=other))
         failed = not concrete(sol.status) or np.asarray(sol.status).any()
-    if not failed and solver is None:
-        warn_of_negative(sol, y0, request)
+    algebraic = isinstance(model, AbstractDAE) or getattr(solver, "mass", None) is not None
+    if not failed and (solver is None or algebraic):
+        warn_of_negative(sol, model, y0, request)
     if failed and throw:
         if (wrong := wrong_start(sol, model, y0, request)) is not None:
             raise SolveError(

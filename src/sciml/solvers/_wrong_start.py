@@ -166,7 +166,7 @@ def _names(y0: Y, chosen: np.ndarray) -> str:
     return ", ".join(names)
 
 
-# A warning where a stiff solve without a named method ran away below zero.
+# A warning where a stiff solve without a named method, or one with algebraic equations, ran away below zero.
 #
 # Reaction rates require amounts that are not below zero. An error within `atol` leads there, and a rate that is
 # quadratic in a small amount may then drive the state away from zero ever faster: Robertson's reaction in float32 ends
@@ -177,15 +177,20 @@ _FAR = 100.0
 """An element below minus this multiple of the largest initial element is far below zero."""
 
 
-def warn_of_negative(sol: Solution, y0: Y, request: Request) -> None:
+def warn_of_negative(sol: Solution, model: Any, y0: Y, request: Request) -> None:
     """Warns where a state that began without a negative element ended far below zero.
 
     Args:
-        sol: A solve that succeeded, by a method for stiff equations that `solve` chose.
+        sol: A solve that succeeded, by a method that `solve` chose or that has a mass matrix.
+        model: The model.
         y0: The initial state.
         request: The arguments of `solve`.
     """
-    if sol.solver not in ("Rodas5P", "BDF") or request.positive is not None or request.domain is not None:
+    by_residual = isinstance(model, AbstractDAE)
+    if by_residual and model.indices.highest > 1:  # the forces of mechanical constraints have any sign and size
+        return
+    stiff = by_residual or getattr(request.solver, "mass", None) is not None or sol.solver in ("Rodas5P", "BDF")
+    if not stiff or request.positive is not None or request.domain is not None:
         return
     starts, ends = jax.tree.leaves(y0), jax.tree.leaves(sol.ys)
     if jax.tree.structure(y0) != jax.tree.structure(sol.ys) or not all(map(_known_here, starts + ends)):
@@ -197,12 +202,12 @@ def warn_of_negative(sol: Solution, y0: Y, request: Request) -> None:
         return
     most = max(float(np.max(x)) for x in starts if np.size(x))
     lowest = min((float(np.min(np.asarray(x)[-1])) for x in ends if np.size(x)), default=0.0)
-    if lowest < -_FAR * most:
+    if 0 < _FAR * most < -lowest:
         warn(
             f"The initial state has elements from 0 to {most:.3g}, but the final state has the negative element "
             f"{lowest:.3g}. If the state holds amounts or concentrations, an error within `atol` made one negative, "
-            "and the rates amplified it. Set `positive=True`, set `atol` far below the smallest amount that matters, "
-            "or compute in float64.",
+            f"and the rates amplified it. {'Set' if by_residual else 'Set `positive=True`, set'} `atol` far below the "
+            "smallest amount that matters, or compute in float64.",
             RuntimeWarning,
         )
 

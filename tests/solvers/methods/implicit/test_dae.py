@@ -297,3 +297,60 @@ def test_gradients_of_published_problems(name):
 
     differences = (8 * (end(by + h) - end(by - h)) - (end(by + 2 * h) - end(by - 2 * h))) / (12 * h)
     np.testing.assert_allclose(jax.grad(end)(by), differences, rtol=1e-6)
+
+
+def robertson(t, y, args):
+    """Robertson's reaction with the conservation of mass for its third equation."""
+    rate = sciml.models.Robertson()(t, y, args)
+    return jnp.stack([rate[0], rate[1], jnp.sum(y) - 1])
+
+
+ROBERTSON = sciml.DAE(lambda t, y, rate, args: jnp.stack([rate[0], rate[1], jnp.zeros_like(t)]) - robertson(t, y, args))
+OF_MASS = np.diag([1.0, 1.0, 0.0])
+
+each_robertson = pytest.mark.parametrize(
+    "model, solver",
+    [
+        (ROBERTSON, None),
+        (robertson, sciml.solvers.Rodas5P(mass=OF_MASS)),
+        (robertson, sciml.solvers.BDF(mass=OF_MASS)),
+    ],
+    ids=["Radau5", "Rodas5P", "BDF"],
+)
+
+
+def reacted(model, solver, **options):
+    """From an inconsistent start."""
+    y0 = jnp.array([1.0, 0.0, 0.3], jnp.float32)
+    return sciml.solve(model, y0, t0=0.0, args=None, solver=solver, **options)
+
+
+@each_robertson
+def test_robertson_in_float32(model, solver):
+    sol = reacted(model, solver, t1=40.0, rtol=1e-3, atol=1e-6)
+    # of Hairer and Wanner's table at t = 40
+    np.testing.assert_allclose(sol.ys[-1], [0.7158270688, 0.9185534765e-5, 0.2841637457], rtol=1e-3)
+    assert sol.ys.dtype == jnp.float32
+    np.testing.assert_allclose(jnp.sum(sol.ys[-1]), 1, atol=2e-7)
+
+
+def test_what_float32_cannot_resolve_is_a_failure():
+    """The third component is the difference of numbers near one, and cannot be known to 1e-8."""
+    with pytest.raises(sciml.SolveError, match="`diverged`.*loosen the tolerances, compute in float64"):
+        reacted(robertson, sciml.solvers.BDF(mass=OF_MASS), t1=40.0, rtol=1e-4, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "model, solver, remedy",
+    [
+        (ROBERTSON, None, "Set `atol` far below"),
+        (robertson, sciml.solvers.Rodas5P(mass=OF_MASS), "Set `positive=True`, set `atol` far below"),
+    ],
+    ids=["Radau5", "Rodas5P"],
+)
+def test_amounts_that_ran_away_below_zero(model, solver, remedy):
+    with pytest.warns(RuntimeWarning, match=f"negative element -.*e.07.*{remedy}"):
+        sol = reacted(model, solver, t1=1e11, rtol=1e-3, atol=1e-6)
+    assert sol.status == 0
+    sol = reacted(model, solver, t1=1e11, rtol=1e-3, atol=1e-14)
+    np.testing.assert_allclose(sol.ys[-1], [0.2083340149701255e-7, 0.8333360770334713e-13, 1], rtol=0.02)
