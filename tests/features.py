@@ -210,7 +210,7 @@ def model(setting: Setting) -> Any:
         rate = functools.partial(field, setting)
         before = lambda t, args: jnp.asarray(PAST, args[0].dtype) + 0 * args[0]  # noqa: E731
         delays = (lambda t, y, args: lag(t, y)) if setting.tracked else DELAY
-        drift: Any = sciml.Delayed(rate, delays, before)
+        drift: Any = sciml.Delayed(rate, delays, before, **({"kept": 240} if setting.tracked else {}))
     else:
         drift = plain
     if setting.noise:

@@ -65,6 +65,7 @@ FEATURES = {
     "noise, fixed steps": Feature(dict(noise="fixed"), "noise|noisy|Stochastic|path", MODELS),
     "noise, adaptive steps": Feature(dict(noise="adaptive"), "noise|noisy|Stochastic|path", MODELS),
     "`Delayed`": Feature(dict(delayed=True), "delay|Delay|past", MODELS),
+    "`Delayed` by functions": Feature(dict(delayed=True, tracked=True), "delay|Delay|past", MODELS),
     "`Reactions`": Feature(dict(reactions=True), "reaction|Reaction|jump process", MODELS),
     "mass matrix": Feature(dict(mass=True), "mass|Rodas5P", MODELS),
     "`DAE`": Feature(dict(mass=True, dae=True), "DAE", MODELS),

@@ -14,6 +14,7 @@ SOME = [
     ("`jax.vmap`", "NamedSharding, Explicit"),
     ("event that goes on", "saved times"),
     ("`Delayed`", "backwards in time"),
+    ("`Delayed` by functions", "`Forward`"),
     ("`Reactions`", "dense output"),
 ]
 """Cells that compile soon; `make tables` computes all."""
@@ -61,13 +62,6 @@ def test_an_error_of_python_would_be_seen(monkeypatch):
     assert pairs_table.faults({("", ""): pairs_table.compute(Setting(), "")})
 
 
-MORE = [
-    dict(delayed=True, tracked=True),
-    dict(held=True, resumed=True, ends=True, shard_map=True),
-]
-"""Not in the table: a delay that is a function of time and state, and several features."""
-
-
-@pytest.mark.parametrize("changes", MORE, ids=lambda changes: "-".join(changes))
-def test_models_that_are_not_in_the_table(changes):
-    assert pairs_table.compute(Setting(**changes), "delay") == ("right", "right")
+def test_several_features():
+    setting = Setting(held=True, resumed=True, ends=True, shard_map=True)
+    assert pairs_table.compute(setting, "") == ("right", "right")

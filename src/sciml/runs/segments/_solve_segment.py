@@ -286,7 +286,8 @@ class SolveSegment(AbstractSegment):
                 return lanes.leave(LaneIntegrator(own, lanes).start(*values))
 
         inconsistent = jnp.asarray(False) if first.found is None else ~jnp.asarray(first.found)
-        return MemberState(start((first.y0, problem.operands)), jnp.zeros((), jnp.int8), inconsistent)
+        state = _placed_like(start((first.y0, problem.operands)), first.y0)
+        return MemberState(state, jnp.zeros((), jnp.int8), inconsistent)
 
     def _blocks(self, integrator: Integrator, model: Callable, y0: PyTree, args: PyTree) -> StencilBlocks | None:
         if self.impl is None:
@@ -386,6 +387,29 @@ def _integrate(
     none = jnp.zeros((), jnp.int32)
     (_, state, arrived), ys = scan(reach, (none, state, none), targets, like=(operands, cause))
     return state, ys, arrived
+
+
+def _placed_like(tree: State, y: PyTree) -> State:
+    """Returns a state of the loop whose parts that are shaped like the member's state are laid out like it.
+
+    The first stages are zeros without a place, while a step returns them where the state is. On explicit axes of a mesh
+    that is another type.
+    """
+    kinds, structure = jax.tree.map(jax.typeof, y), jax.tree.structure(y)
+    if all(axis is None for kind in jax.tree.leaves(kinds) for axis in kind.sharding.spec):
+        return tree
+
+    def is_like(part: PyTree) -> bool:
+        return jax.tree.structure(part) == structure and jax.tree.all(
+            jax.tree.map(lambda x, kind: x.shape == kind.shape, part, kinds)
+        )
+
+    def place(part: PyTree) -> PyTree:
+        if not is_like(part):
+            return part
+        return jax.tree.map(lambda x, kind: jax.sharding.reshard(x, kind.sharding), part, kinds)
+
+    return jax.tree.map(place, tree, is_leaf=is_like)
 
 
 def _goal(time: Array, cause: Array) -> Array:

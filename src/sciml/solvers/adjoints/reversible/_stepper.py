@@ -32,7 +32,7 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ...._types import RealScalarLike, Y
-from ...methods._capabilities import Traits
+from ...methods._capabilities import Coordinates, Traits
 from ...methods._stepper import AbstractStepper, BoundField, Step
 from ...methods.explicit._runge_kutta import RungeKutta
 
@@ -69,6 +69,15 @@ class AbstractPairStepper(AbstractStepper):
     def has_error(self) -> bool:
         """Whether its steps estimate their error."""
         return self.base.has_error
+
+    @property
+    def coordinates(self) -> Coordinates:
+        """The coordinates of the method on states; both copies move at the rate of the first."""
+        return super().coordinates._replace(rate=self._rate)
+
+    def _rate(self, field: BoundField, t: RealScalarLike, y: Pair) -> Pair:
+        rate = self.base.coordinates.rate(field, t, y.y)
+        return Pair(rate, rate)
 
     def empty_dense(self, y: Y) -> PyTree:
         """Returns the dense output of `base`, of zeros."""
