@@ -109,6 +109,13 @@ def test_refusals():
             lambda path, dt: sciml.solve(STOCK, 1.0, t0=0.0, t1=1.0, key=path, args=0.2).ys[-1],
             key=KEY, error=0.1, t1=1.0, block=8,
         )  # fmt: skip
+    options = dict(key=KEY, error=0.1, t1=1.0, block=8)
+    with pytest.raises(
+        ValueError, match="the result of `fn` must depend on `dt`, .*all levels would take the same steps"
+    ):
+        multilevel(lambda path, dt, volatility: price(path, 0.25, volatility), 0.2, **options)
+    with pytest.raises(ValueError, match="the result of `fn` must depend on `path`, .*a sample is not random"):
+        multilevel(lambda path, dt: price(KEY, dt, 0.2), **options)
 
 
 def test_what_is_not_finite_or_not_reached():

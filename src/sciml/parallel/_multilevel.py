@@ -26,6 +26,7 @@ from jax.sharding import Mesh
 from jaxtyping import PyTree
 
 from .._checks import check_call, check_key
+from .._jax.programs._reading import used_inputs
 from .._status import Status
 from .._types import Key
 from ..solvers.noise._brownian import CountedSteps, PairedSteps
@@ -104,7 +105,8 @@ def multilevel(
         A `MultilevelResult`.
 
     Raises:
-        ValueError: If `error`, `steps`, `levels` or `block` is not positive, or `t1` not after `t0`.
+        ValueError: If `error`, `steps`, `levels` or `block` is not positive, `t1` not after `t0`, or the result of `fn`
+            depends on no path or on no step.
         TypeError: If `fn` is not callable, or the call is traced.
 
     Example:
@@ -141,6 +143,7 @@ def multilevel(
         raise ValueError(f"`multilevel`: `t1` must come after `t0`={t0!r}, got {t1!r}.")
     key = check_key(key, "multilevel")
     run = _Levels(fn, shared, key, float(t0), float(t1), steps, check_block(block, where="multilevel"), mesh)
+    run.check_inputs()
     blocks = [1] * min(_FIRST_LEVELS, levels + 1)
     while True:
         run.fill(blocks)
@@ -209,9 +212,33 @@ class _Levels:
         self.counts: list[int] = []
         self.like: Any = None
 
+    def check_inputs(self) -> None:
+        """Checks that what the function returns depends on the path and on the step.
+
+        Raises:
+            ValueError: If it does not.
+        """
+        dt, more = self._step(0), () if self.shared is None else (self.shared,)
+        path = CountedSteps(words_of(self.key), jnp.full_like(dt, self.t0), dt)
+        program = jax.make_jaxpr(lambda path, dt: self.fn(path, dt, *more))(path, dt)
+        *by_path, by_step = used_inputs(program.jaxpr)
+        for used, name, why in (
+            (any(by_path), "path", "a sample is not random"),
+            (by_step, "dt", "all levels would take the same steps"),
+        ):
+            if not used:
+                raise ValueError(
+                    f"`multilevel`: the result of `fn` must depend on `{name}`, but does not, so that {why}. Pass both "
+                    "to the solve: `sciml.solve(..., dt=dt, key=path)`."
+                )
+
+    def _step(self, level: int) -> jax.Array:
+        """Returns the step of a level."""
+        return jnp.asarray((self.t1 - self.t0) / (self.steps * 2**level))
+
     def _run(self, level: int, first: int, count: int) -> np.ndarray:
         """Returns samples of a level as rows of numbers."""
-        dt = jnp.asarray((self.t1 - self.t0) / (self.steps * 2**level))
+        dt = self._step(level)
         common = jax.random.fold_in(self.key, level), dt, self.shared
         numbers = np.arange(first, first + count, dtype=np.uint32)
         found = ensemble(_Pair(self.fn, self.t0, level == 0), numbers, common, mesh=self.mesh, block=self.block)
