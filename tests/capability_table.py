@@ -129,6 +129,23 @@ def _leaps(k: jax.Array, end: jax.Array) -> jax.Array:
     return sciml.solve(model, jnp.full_like(k, 1e5), t0=0.0, t1=end, args=k, **options).ys[-1]
 
 
+def _algebraic(k: jax.Array, end: jax.Array) -> jax.Array:
+    """A tank, and a number that is held to be the first rate times the square of it; its start is a guess."""
+    field = lambda t, y, k: jnp.stack([k[0] - k[1] * y[0], y[1] - k[0] * y[0] ** 2])  # noqa: E731
+    return _tanks(field, k, end, solver=sciml.solvers.Rodas5P(mass=np.diag([1.0, 0.0])), **FINE)
+
+
+def _implicit(k: jax.Array, end: jax.Array) -> jax.Array:
+    """The same, by residuals."""
+    model = sciml.DAE(lambda t, y, rate, k: jnp.stack([rate[0] - k[0] + k[1] * y[0], y[1] - k[0] * y[0] ** 2]))
+    return _tanks(model, k, end, **FINE)
+
+
+def _determined(k: jax.Array, end: jax.Array) -> jax.Array:
+    full = k[0] / k[1] * (1 - jnp.exp(-k[1] * end))
+    return full + k[0] * full**2
+
+
 class Capability(NamedTuple):
     """What a solve can do.
 
@@ -152,6 +169,8 @@ CAPABILITIES = {
     "`Reactions`, one by one: a key of each member": Capability(_decay, lambda k, end: jnp.where(end > 0, 0.0, 10.0)),
     "`Reactions`, `TauLeaping`": Capability(_leaps, None),
     "no method named, a stiff model": Capability(lambda k, end: _tanks(Stiff(), k, end, **FINE), exact),
+    "`Rodas5P(mass=...)`: an algebraic equation": Capability(_algebraic, _determined),
+    "`DAE`: an algebraic equation": Capability(_implicit, _determined),
     "`BDF`": Capability(lambda k, end: _tanks(feed, k, end, solver=sciml.solvers.BDF(), **FINE), exact),
 }
 """One row each."""
@@ -212,18 +231,23 @@ def cell(capability: str, way: str) -> tuple[str, str]:
     axis_type, within = WAYS[way]
     mesh = jax.make_mesh((2,), ("members",), axis_types=(axis_type,), devices=jax.devices()[:2])
     x = [jax.device_put(x, NamedSharding(mesh, P("members"))) for x in (RATES, ENDS)]
-    fn = jax.vmap(functools.partial(one, capability)) if slopes is None else gradient(capability)
+    run = jax.vmap(functools.partial(one, capability))
+    fn = run if slopes is None else gradient(capability)
     with jax.set_mesh(mesh) if within else contextlib.nullcontext():
         try:
             compiled = jax.jit(fn).lower(*x).compile()
-            found = compiled(*x)
+            found, loops = compiled(*x), _in_loops(compiled)
+            of_solution = _in_loops(jax.jit(run).lower(*x).compile()) if loops else loops
         except Exception as error:  # what a user would see is the subject of the table
             said = f"{type(error).__name__}: {first_sentence(str(error))}"
             return said, said
-    loops = [c for c in collectives_of(parse(compiled.as_text())) if c.in_loop]
     if slopes is None:
         return _judge(found, values, loops), why
-    return _judge(found[0], values, loops), _judge(found[1], slopes, loops)
+    return _judge(found[0], values, of_solution), _judge(found[1], slopes, loops)
+
+
+def _in_loops(compiled: Any) -> list:
+    return [c for c in collectives_of(parse(compiled.as_text())) if c.in_loop]
 
 
 def _judge(found: Any, want: Any, collectives: list) -> str:
