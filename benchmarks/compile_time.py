@@ -7,6 +7,7 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import sciml
 from sciml.spatial import Grid, NoSlip, NoSlipWall, Outflow, Reflecting, Sides
@@ -78,6 +79,43 @@ def _stiff_rows() -> list[Candidate]:
         args = jnp.ones(size), jnp.asarray(2.0)
         rows.append(Candidate(f"{name}, solve", _timed(solve, *args)))
         rows.append(Candidate(f"{name}, gradient", _timed(jax.grad(_summed(solve)), *args)))
+    return rows
+
+
+def _special_rows() -> list[Candidate]:
+    """Equations with delays and with algebraic equations, each with its default method or the first of the guide."""
+
+    def late(by_state: bool) -> Any:
+        delays = (lambda t, y, k: 1 + 0.1 * y) if by_state else 1.0
+        return sciml.Delayed(lambda t, y, past, k: -k * past, delays, history=1.0)
+
+    def field(t: Any, y: jax.Array, k: jax.Array) -> jax.Array:
+        return jnp.stack([-k * y[0], y[0] + y[1] - 1])
+
+    def residual(t: Any, y: jax.Array, rate: jax.Array, k: jax.Array) -> jax.Array:
+        return field(t, y, k) - rate * jnp.array([1.0, 0.0])
+
+    def pendulum(t: Any, y: Any, rate: Any, length: jax.Array) -> Any:
+        (q, v, tension), (dq, dv, _) = y, rate
+        return dq - v, dv + tension * q - jnp.array([0.0, -9.81]), (q @ q - length**2) / 2
+
+    two, mass = jnp.array([1.0, 0.0]), np.diag([1.0, 0.0])
+    equations: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+        "a constant delay": (late(False), jnp.asarray(1.0), {}),
+        "a delay by the state": (late(True), jnp.asarray(1.0), {}),
+        "a mass matrix, Rodas5P": (field, two, dict(solver=sciml.solvers.Rodas5P(mass=mass))),
+        "a DAE of index one": (sciml.DAE(residual), two, {}),
+        "a DAE of index three": (sciml.DAE(pendulum, index=(1, 2, 3)), (two, jnp.zeros(2), jnp.zeros(())), {}),
+    }
+    rows = []
+    for name, (model, y0, how) in equations.items():
+
+        def loss(k: jax.Array, model: Any = model, y0: Any = y0, how: dict = how) -> jax.Array:
+            sol = sciml.solve(model, y0, t0=0.0, t1=1.0, args=k, rtol=1e-4, atol=1e-6, throw=False, **how)
+            return sum(jnp.sum(x[-1]) for x in jax.tree.leaves(sol.ys))
+
+        rows.append(Candidate(f"{name}, solve", _timed(loss, jnp.asarray(1.0))))
+        rows.append(Candidate(f"{name}, gradient", _timed(jax.grad(loss), jnp.asarray(1.0))))
     return rows
 
 
@@ -236,6 +274,7 @@ def groups() -> list[Group]:
     for title, rows in (
         ("networks, rtol = atol = 1e-4, 41 saved times", _network_rows()),
         ("stiff systems with Rodas5P", _stiff_rows()),
+        ("delays and algebraic equations, rtol = 1e-4, atol = 1e-6", _special_rows()),
         ("the Korteweg-de Vries equation with ETDRK4", _wave_rows()),
         ("flows and waves in two and three dimensions, 100 steps", _flow_rows()),
         ("second derivatives of one Lorenz system", _second_rows()),

@@ -132,7 +132,10 @@ class DAE(AbstractDAE):
 
     The initial state has to be consistent. The values of algebraic components, whose rates do not occur in $F$, are
     guesses, which `solve` corrects before the first step. The other components keep their values; rounded values that
-    violate a constraint or one of its derivatives (hidden constraints) move to the nearest values that do not.
+    violate a constraint or one of its derivatives (hidden constraints) move to the nearest values that do not. The
+    nearest values have the least sum of squared changes, whatever the tolerances: if a constraint holds the sum of an
+    amount of 1e6 and one of 1e-3, both change alike. Choose units in which the components have similar sizes. A start
+    is refused if a component would change by more than the rounding to the power 1/4, relative to the largest one.
 
     Attributes:
         equations: $F$, a function `equations(t, y, rate, args)` that returns residuals with the structure and shapes of
