@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 
 import sciml
+from sciml import inference
 from sciml.petab._fit import PEtabFit
 from sciml.petab._priors import KINDS
 from tests.models.networks.test_sbml import V, ap, ci, parameter, reaction, sbml, species
@@ -289,6 +290,11 @@ def test_other_bad_input(tmp_path):
         problem.fit(starts=2)
     with pytest.raises(ValueError, match=r"`data` must have shape \(6,\)"):
         problem.with_data(jnp.ones(3))
+    observe, effects = lambda model, effects, subject: inference.Normal(0.0, 1.0), lambda m: inference.Normal(0.0, 1.0)
+    for options in (dict(model=problem), dict(data=problem), dict(observe=problem)):
+        options = dict(model={}, observe=observe, data=jnp.ones((2, 3)), priors=[], effects=effects) | options
+        with pytest.raises(TypeError, match=r"is a PEtabProblem, which has no subjects.* with a row for each subject"):
+            inference.hierarchical(**options)
     path.write_text(YAML.replace("format_version: 1", "format_version: 3.0.0"))
     with pytest.raises(ValueError, match="PEtab version 3.0.0, but only versions 1 and 2"):
         sciml.petab.read_petab(path)

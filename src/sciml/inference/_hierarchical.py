@@ -417,6 +417,14 @@ def hierarchical(
         assert jnp.allclose(effect, 5 * 0.5**2 / (5 * 0.5**2 + 0.2**2) * (levels.mean(axis=1) - 3.0), atol=1e-3)
         ```
     """
+    for name, value in (("model", model), ("observe", observe), ("data", data)):
+        if callable(getattr(value, "log_density", None)):  # a problem, as of PEtab
+            raise TypeError(
+                f"`hierarchical({name}=...)` is a {type(value).__name__}, which has no subjects: it does not say which "
+                "measurements are of which subject, or which parameters vary between them. `model` must be a PyTree of "
+                "the population's parameters, `observe(model, effects, subject)` the distribution of a subject's data, "
+                "and `data` an array with a row for each subject. `log_density()` is the posterior without subjects."
+            )
     for name, value in (("observe", observe), ("effects", effects)):
         if not callable(value):
             raise TypeError(f"`{name}` must be a function, but is {value!r}.")

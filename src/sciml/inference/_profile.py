@@ -1,6 +1,6 @@
 """`profile_likelihood`: intervals of parameters by fitting all others again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -81,8 +81,8 @@ class ProfileLikelihood(eqx.Module):
         return profiles(self, **options)
 
 
-class _Lane(eqx.Module):
-    """One side of one parameter: its number, the sign, and the frame in which the others are fitted."""
+class Lane(eqx.Module):
+    """One side of one parameter: its number, its steps, and the frame in which the others are fitted."""
 
     index: Any
     first: Any  # the first step of the parameter, with its sign
@@ -90,6 +90,7 @@ class _Lane(eqx.Module):
     frame: Any  # (p, p - 1), in which the others' Hessian is minus one
     longest: Any  # the longest step of the parameter
     begin: Any  # where the parameter begins: at the maximum, or off a bound that the maximum lies on
+    end: Any  # where it ends at the latest: at a bound, or at infinity
 
 
 def profile_likelihood(
@@ -148,36 +149,56 @@ def profile_likelihood(
         assert 1.1 < found.intervals[0, 0] < 1.3 and 4.9 < found.intervals[0, 1] < 5.0
         ```
     """
-    import scipy.stats  # takes half a second, which `import sciml` need not pay
-
     points, max_steps = check_count(n, "n", "profile_likelihood"), check_count(max_steps, "max_steps", "fit")
-    level = float(level)
-    if not 0 < level < 1:
-        raise ValueError(f"`profile_likelihood(level=...)` must be between 0 and 1, but is {level!r}.")
+    level, threshold = level_and_threshold(level, "profile_likelihood")
     chosen = _chosen(density, where)
     if maximum is None:
         options = {"starts": 1, "key": None, "max_steps": 500, "rtol": rtol, "throw": True}
         maximum = find_maximum(density, None, **options)
     z = density.ravel(maximum.position)
     hessian = np.asarray(maximum.hessian, np.float64)
-    threshold = float(scipy.stats.chi2.ppf(level, 1))
-    root = float(np.sqrt(threshold))
-    step = _BEYOND * root / max(0.7 * points, 1)
+    root, step = root_and_step(threshold, points)
     scales = np.asarray(density._selection.scale(z), np.float64)
     best = np.asarray(z)
     inside = np.asarray(density._selection.inside(z, density._selection.flatten(density.model)))
     lanes = [
-        _lane(hessian, k, sign * step, scales[k], inside[k] if sign * (inside[k] - best[k]) > 0 else best[k])
+        lane_of(-hessian, k, sign * step, scales[k], inside[k] if sign * (inside[k] - best[k]) > 0 else best[k])
         for k in chosen
         for sign in (-1.0, 1.0)
     ]
-    stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *lanes)
     default = 1e-8 if jnp.finfo(z.dtype).bits == 64 else 1e-4
     tolerance = default if rtol is None else float(rtol)
-    stacked = jax.tree.map(lambda x: x if x.dtype == jnp.int32 else x.astype(z.dtype), stacked)
-    found = _follow_all(flat(density, own_units=True), z, stacked, points, max_steps, tolerance, step, root)
-    at, deviances = (_nan_last(np.asarray(x, np.float64)) for x in found)
-    return _collected(density, chosen, z, at, deviances, threshold, level)
+    function = flat(density, own_units=True)
+    found = _follow_all(function, z, stacked(lanes, z.dtype), points, max_steps, tolerance, step, root)
+    result, rise = collected(density.names, chosen, z, found, lambda *x: _natural(density, *x), threshold, level)
+    if rise > 5e-4:
+        warn(
+            f"`profile_likelihood`: a profile rises {rise:.3g} above the given maximum. Find a better maximum first, "
+            "with `density.maximum(starts=..., key=...)`.",
+        )
+    return result
+
+
+def level_and_threshold(level: RealScalarLike, of: str) -> tuple[float, float]:
+    """Returns a level of confidence that was checked, and the deviance up to which values are within it."""
+    import scipy.stats  # takes half a second, which `import sciml` need not pay
+
+    level = float(level)
+    if not 0 < level < 1:
+        raise ValueError(f"`{of}(level=...)` must be between 0 and 1, but is {level!r}.")
+    return level, float(scipy.stats.chi2.ppf(level, 1))
+
+
+def root_and_step(threshold: float, points: int) -> tuple[float, float]:
+    """Returns the root of the deviance at the threshold, and by how much a point raises it."""
+    root = float(np.sqrt(threshold))
+    return root, _BEYOND * root / max(0.7 * points, 1)
+
+
+def stacked(lanes: list[Lane], dtype: Any) -> Lane:
+    """Returns lanes side by side."""
+    every = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *lanes)
+    return jax.tree.map(lambda x: x if x.dtype == jnp.int32 else x.astype(dtype), every)
 
 
 def _chosen(density: Any, where: Callable | None) -> list[int]:
@@ -193,11 +214,10 @@ def _chosen(density: Any, where: Callable | None) -> list[int]:
     return [i for i, owner in enumerate(owners) if owner in wanted]
 
 
-def _lane(hessian: np.ndarray, k: int, step: float, scale: float, begin: float) -> _Lane:
+def lane_of(information: np.ndarray, k: int, step: float, scale: float, begin: float, end: float | None = None) -> Lane:
     """Returns the prediction of the parabola at the maximum for one side, which begins at a value of the parameter."""
-    p = len(hessian)
+    p = len(information)
     others = [i for i in range(p) if i != k]
-    information = -hessian
     frame, tangent, own = np.zeros((p, max(p - 1, 1))), np.zeros(p), information[k, k]
     if others:
         block = information[np.ix_(others, others)]
@@ -213,64 +233,77 @@ def _lane(hessian: np.ndarray, k: int, step: float, scale: float, begin: float) 
         own = information[k, k] + information[k, others] @ tangent[others]
     width = abs(step) / np.sqrt(own) if own > 0 else np.inf
     first = min(width, _FIRST * scale) if width > 10 * scale else width
-    return _Lane(np.int32(k), np.sign(step) * first, tangent, frame, max(_LONGEST * scale, 4 * first), begin)
+    end = np.sign(step) * np.inf if end is None else end
+    return Lane(np.int32(k), np.sign(step) * first, tangent, frame, max(_LONGEST * scale, 4 * first), begin, end)
 
 
 @filter_jit
 def _follow_all(
     function: FlatFunction,
     z: Float[Array, " p"],
-    lanes: _Lane,
+    lanes: Lane,
     points: int,
     max_steps: int,
     rtol: float,
     step: float,
     end: float,
 ) -> tuple[Array, Array]:
-    top = function(z)
-    return jax.vmap(lambda lane: _follow(function, z, top, lane, points, max_steps, rtol, step, end))(lanes)
-
-
-def _follow(
-    function: FlatFunction,
-    z: Float[Array, " p"],
-    top: Float[Array, ""],
-    lane: _Lane,
-    points: int,
-    max_steps: int,
-    rtol: float,
-    step: float,
-    end: float,
-) -> tuple[Array, Array]:
-    """Returns values and deviances along one side; NaN for steps that are taken again and beyond the threshold."""
-    selection = function.density._selection
+    top, selection = function(z), function.density._selection
     usual = selection.flatten(function.density.model)
 
-    def fit(guess, last, value):
-        guess = guess.at[lane.index].set(value)
-        if z.size == 1:
-            return guess, function(guess)
-
+    def follow_lane(lane):
         def climbed(guess):
             w, _ = ascend(lambda w: function(guess + lane.frame @ w), jnp.zeros_like(z[1:]), max_steps, rtol)
             there = guess + lane.frame @ w
             return there, function(there)
 
-        if not selection.has_bounds:
-            return climbed(guess)
-        # one that lies on a bound stays there, whatever the others are, unless it is moved off
-        off = selection.inside(last, usual).at[lane.index].set(value)
-        there, found = jax.vmap(climbed)(jnp.stack([guess, off]))
-        better = jnp.argmax(jnp.where(jnp.isnan(found), -jnp.inf, found))
-        return there[better], found[better]
+        def fit(guess, last, _):
+            if z.size == 1:
+                return guess, function(guess)
+            if not selection.has_bounds:
+                return climbed(guess)
+            # one that lies on a bound stays there, whatever the others are, unless it is moved off
+            off = selection.inside(last, usual).at[lane.index].set(guess[lane.index])
+            there, found = jax.vmap(climbed)(jnp.stack([guess, off]))
+            better = jnp.argmax(jnp.where(jnp.isnan(found), -jnp.inf, found))
+            return there[better], found[better]
+
+        return follow(fit, z, top, lane, points, step, end)
+
+    return jax.vmap(follow_lane)(lanes)
+
+
+def follow(
+    fit: Callable[[Array, Array, Array], tuple[Array, Array]],
+    z: Float[Array, " p"],
+    top: Float[Array, ""],
+    lane: Lane,
+    points: int,
+    step: float,
+    end: float,
+) -> tuple[Array, Array]:
+    """Returns values and deviances along one side; NaN for steps that are taken again and beyond the threshold.
+
+    Args:
+        fit: `fit(guess, last, done)` returns the parameters with all but the lane's own fitted, and the likelihood
+            there, from a guess and the fit before; if `done`, nobody needs them.
+        z: The maximum.
+        top: The likelihood there.
+        lane: The side.
+        points: The most points.
+        step: By how much a point is to raise the root of the deviance.
+        end: The root of the deviance at the threshold.
+    """
 
     def one(carry, _):
         here, before, change, root, done = carry
         value = here[lane.index] + change
+        value = jnp.where(change > 0, jnp.minimum(value, lane.end), jnp.maximum(value, lane.end))
+        change = value - here[lane.index]
         # straight on from the last two
         last = here[lane.index] - before[lane.index]
         slope = jnp.where(last == 0, lane.tangent, (here - before) / jnp.where(last == 0, 1, last))
-        there, found = fit(here + slope * change, here, value)
+        there, found = fit((here + slope * change).at[lane.index].set(value), here, done)
         deviance = 2 * (top - found)
         new_root = jnp.sqrt(jnp.maximum(deviance, 0))
         gain = (new_root - root) / jnp.abs(change)
@@ -281,7 +314,7 @@ def _follow(
         lost = done | again
         out = jnp.where(lost, jnp.nan, value), jnp.where(lost, jnp.nan, deviance)
         kept = here, before, _SHORTER * change, root, done
-        moved = there, here, size, new_root, done | (new_root > _BEYOND * end)
+        moved = there, here, size, new_root, done | (new_root > _BEYOND * end) | (value == lane.end)
         return jax.tree.map(lambda a, b: jnp.where(again, a, b), kept, moved), out
 
     begin = z.at[lane.index].set(lane.begin)
@@ -289,11 +322,28 @@ def _follow(
     return scan(one, start, length=points)[1]
 
 
-def _collected(
-    density: Any, chosen: list[int], z: Array, at: np.ndarray, deviances: np.ndarray, threshold: float, level: float
-) -> ProfileLikelihood:
+def collected(
+    names: Sequence[str],
+    chosen: list[int],
+    z: Array,
+    found: tuple[Array, Array],
+    own_unit: Callable[[np.ndarray, int, np.ndarray], np.ndarray],
+    threshold: float,
+    level: float,
+) -> tuple[ProfileLikelihood, float]:
+    """Returns the profiles of both sides of parameters, and how far they rise above the maximum.
+
+    Args:
+        names: The names of all parameters.
+        chosen: The parameters that have profiles.
+        z: The maximum.
+        found: Values and deviances by `follow`: for each parameter two rows.
+        own_unit: `own_unit(z, k, values)` returns values of parameter `k` in its own unit.
+        threshold: The deviance at the level.
+        level: The level of confidence.
+    """
+    at, deviances = (_nan_last(np.asarray(x, np.float64)) for x in found)
     best = np.asarray(z, np.float64)
-    names = tuple(density.names[k] for k in chosen)
     rows, heights, ends, open_ended = [], [], [], []
     for number, k in enumerate(chosen):
         low, high = 2 * number, 2 * number + 1
@@ -302,14 +352,8 @@ def _collected(
         both = [_crossing(float(best[k]), at[side], deviances[side], np.sqrt(threshold)) for side in (low, high)]
         ends.append([np.nan_to_num(both[0], nan=-np.inf), np.nan_to_num(both[1], nan=np.inf)])
         if np.isnan(both).any():
-            open_ended.append(names[number])
-    lowest = np.nanmin(deviances)
-    if lowest < -1e-3:
-        warn(
-            f"`profile_likelihood`: a profile rises {-0.5 * lowest:.3g} above the given maximum. Find a better maximum "
-            "first, with `density.maximum(starts=..., key=...)`.",
-        )
-    own = [_natural(density, best, k, np.stack([*rows[i], *ends[i], best[k]])) for i, k in enumerate(chosen)]
+            open_ended.append(names[k])
+    own = [own_unit(best, k, np.stack([*rows[i], *ends[i], best[k]])) for i, k in enumerate(chosen)]
     count = rows[0].size
     values, intervals = np.stack([x[:count] for x in own]), np.stack([x[count : count + 2] for x in own])
     order = np.sign(intervals[:, 1:] - intervals[:, :1])  # a transform may decrease
@@ -317,8 +361,9 @@ def _collected(
     values[flip], intervals[flip] = values[flip, ::-1], intervals[flip, ::-1]
     heights = np.stack(heights)
     heights[flip] = heights[flip, ::-1]
-    at_best = np.array([x[-1] for x in own])
-    return ProfileLikelihood(names, values, heights, at_best, intervals, threshold, level, tuple(open_ended))
+    at_best, own_names = np.array([x[-1] for x in own]), tuple(names[k] for k in chosen)
+    result = ProfileLikelihood(own_names, values, heights, at_best, intervals, threshold, level, tuple(open_ended))
+    return result, -0.5 * float(np.nanmin(heights))
 
 
 def _nan_last(rows: np.ndarray) -> np.ndarray:

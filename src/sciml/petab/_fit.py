@@ -62,8 +62,8 @@ def least(
     x: Float[Array, " p"],
     lower: Float[Array, " p"],
     upper: Float[Array, " p"],
-    max_steps: int,
-    rtol: float,
+    max_steps: int | Int[Array, ""],
+    rtol: float | Float[Array, ""],
 ) -> LeastValue:
     """Returns where a function is least near a start; this is for use under `jit` and `vmap`.
 
@@ -71,15 +71,17 @@ def least(
         function: Returns its value, gradient and curvature.
         x: The start, between the bounds.
         lower: The bounds below.
-        upper: The bounds above.
+        upper: The bounds above; a variable with twice the same bound is held there.
         max_steps: The most steps.
         rtol: Changes below this part of the value, or of one where it is smaller, are next to nothing.
     """
-    width = jnp.where(jnp.isfinite(upper - lower), upper - lower, 1.0)  # weights of networks have no bounds
+    ranges = upper - lower  # weights of networks have no bounds, and a variable that is held has no range
+    width = jnp.where(jnp.isfinite(ranges) & (ranges > 0), ranges, 1.0)
     zero = jnp.zeros((), jnp.int32)
 
     def goes_on(s: _Search) -> Array:
-        return jnp.isfinite(s.here.value) & (s.idle < _PATIENCE) & (s.n_steps < max_steps)
+        more = jnp.isfinite(s.here.value) & (s.idle < _PATIENCE) & (s.n_steps < max_steps)
+        return more | (s.n_steps < 0)
 
     def step(s: _Search) -> _Search:
         slope = s.here.gradient * width
@@ -95,13 +97,15 @@ def least(
         shrunk = jnp.maximum(0.25 * size, 1e-12)
         grown = jnp.where(size > 0.8 * s.radius, jnp.minimum(2 * s.radius, _LARGEST_RADIUS), s.radius)
         radius = jnp.where(share < 0.25, shrunk, jnp.where(share > 0.75, grown, s.radius))
-        little = rtol * jnp.maximum(jnp.abs(s.here.value), 1.0)
-        idle = jnp.where(better & (gained > little), zero, s.idle + 1)
-        idle = jnp.where((promised <= 0.01 * little) & (size < 0.8 * s.radius), _PATIENCE, idle)
         x, here = jax.tree.map(lambda new, old: jnp.where(better, new, old), (x, there), (s.x, s.here))
+        little = rtol * jnp.maximum(jnp.abs(here.value), 1.0)
+        idle = jnp.where(better & (gained > little), zero, s.idle + 1)
+        idle = jnp.where((promised <= 0.01 * little) & (size < 0.8 * s.radius) & (s.n_steps >= 0), _PATIENCE, idle)
         return _Search(x, here, radius, idle.astype(jnp.int32), s.n_steps + 1)
 
-    first = _Search(x, function(x), jnp.asarray(_FIRST_RADIUS, x.dtype), zero, zero)
+    # the first step goes nowhere, and evaluates the function: before the loop this would be compiled a second time
+    nothing = Expansion(jnp.asarray(jnp.inf, x.dtype), jnp.zeros_like(x), jnp.zeros((x.size, x.size), x.dtype))
+    first = _Search(x, nothing, jnp.asarray(_FIRST_RADIUS, x.dtype), zero, zero - 1)
     last = while_loop(goes_on, step, first)
     return LeastValue(last.x, last.here.value, last.n_steps, last.idle >= _PATIENCE)
 
@@ -264,11 +268,20 @@ def _searched(problem: Fitted, xs: Array, lower: Array, upper: Array, max_steps:
     return jax.vmap(one)(xs) if len(xs) > 1 else jax.tree.map(lambda x: x[None], one(xs[0]))
 
 
-def fit_problem(problem: Fitted, *, starts: int, key: Key | None, max_steps: int, rtol: float | None) -> PEtabFit:
+def fit_problem(
+    problem: Fitted, *, starts: int | Array, key: Key | None, max_steps: int, rtol: float | None
+) -> PEtabFit:
     """`PEtabProblem.fit`."""
-    starts, max_steps = check_count(starts, "starts", "fit"), check_count(max_steps, "max_steps", "fit")
+    max_steps = check_count(max_steps, "max_steps", "fit")
     lower, upper = problem.lower, problem.upper
-    if starts == 1:
+    if np.ndim(starts) > 0:
+        drawn = jnp.asarray(starts, lower.dtype)
+        if drawn.ndim != 2 or drawn.shape[1] != lower.size or not len(drawn):
+            raise ValueError(
+                f"`fit(starts=...)` must be a number, or initial points of shape (starts, {lower.size}), but has the "
+                f"shape {drawn.shape}."
+            )
+    elif (starts := check_count(starts, "starts", "fit")) == 1:
         drawn = problem.nominal[None]
     elif key is None:
         raise ValueError(f"`fit(starts={starts})` draws random starts and requires `key=jax.random.key(0)`.")

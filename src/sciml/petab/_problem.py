@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -14,8 +14,9 @@ from jaxtyping import Array, Float
 
 from .._checks import check_count, check_key
 from .._jax._differentiable import as_one_operation
-from .._types import Key
+from .._types import Key, RealScalarLike
 from ..inference import Custom, Improper, LogDensity, Normal, Uniform, log_density
+from ..inference._profile import ProfileLikelihood
 from ..inference.distributions._abstract import AbstractDistribution
 from ..models.networks._read_sbml import read_sbml
 from ..models.networks._sbml_model import SBMLModel
@@ -31,6 +32,7 @@ from ._hybrid import evaluated_before, start_ranges, with_networks, with_values
 from ._measured import Noise, Predicted, log_probability, measured, noise_of, predicted, residual
 from ._parameters_of import Conditions, Pool, conditions_of
 from ._priors import log_prior, log_prior_of, log_slope, on_scale_of
+from ._profile import profile_problem
 from ._read import read_tables
 from ._tables import EstimatedParameter, Tables
 
@@ -489,7 +491,7 @@ class PEtabProblem:
     def fit(
         self,
         *,
-        starts: int = 1,
+        starts: int | Float[Array, "starts p"] = 1,
         key: Key | None = None,
         max_steps: int = 200,
         rtol: float | None = None,
@@ -501,8 +503,9 @@ class PEtabProblem:
         for each estimated parameter of the model; all starts are lanes of one program.
 
         Args:
-            starts: How many starts: the first is `nominal` for a single one; several are all drawn between the bounds.
-            key: A random key, where `starts` is more than 1.
+            starts: How many starts: a single one is at `nominal`; several are all drawn between the bounds. An array of
+                shape `(starts, p)` holds initial points on the scales, for example near a vector where bounds are wide.
+            key: A random key, where `starts` is a number above 1.
             max_steps: The most steps of a start.
             rtol: A start ends where steps change the logarithm by less than this part, by default 1e-6 in float64 and
                 1e-4 in float32.
@@ -511,6 +514,57 @@ class PEtabProblem:
             ValueError: If an argument makes no sense, or no start has a likelihood.
         """
         return fit_problem(self, starts=starts, key=key, max_steps=max_steps, rtol=rtol)
+
+    def profile(
+        self,
+        names: str | Sequence[str] | None = None,
+        *,
+        found: PEtabFit | None = None,
+        level: RealScalarLike = 0.95,
+        n: int = 16,
+        max_steps: int = 50,
+        tolerance: RealScalarLike = 1e-3,
+    ) -> ProfileLikelihood:
+        r"""Follows likelihood times prior along parameters, with all others fitted again, and returns intervals.
+
+        The profile of a parameter is $2 (\log L_{\max} - \log L)$ with the maximum over all others. Each point is a fit
+        as in `fit`, with the parameter held, that starts on the line through the last two points. Both sides of all
+        parameters are lanes of one program. A profile ends where it exceeds the threshold of `level`, or at a bound.
+
+        Args:
+            names: The parameter or the parameters that have profiles; all by default.
+            found: The maximum, from `fit`, which is called with a single start if None.
+            level: The level of confidence.
+            n: The most points on each side.
+            max_steps: The most steps of each fit.
+            tolerance: A fit ends where steps change the logarithm by less.
+
+        Returns:
+            A `ProfileLikelihood`, whose values and intervals are on the parameters' scales.
+
+        Raises:
+            ValueError: If an argument makes no sense, or there is no parameter with a name.
+
+        Warns:
+            UserWarning: If a profile rises above the maximum, which then was none.
+
+        Source:
+            A. Raue and others, Structural and practical identifiability analysis of partially observed dynamical models
+            by exploiting the profile likelihood, Bioinformatics 25:1923, 2009.
+
+        Example:
+            ```python
+            import jax
+            import sciml
+
+            def interval(path, name):
+                problem = sciml.petab.read_petab(path)
+                found = problem.fit(starts=20, key=jax.random.key(0))
+                return problem.profile(name, found=found).intervals[0]
+            ```
+        """
+        options = {"level": level, "n": n, "max_steps": max_steps, "tolerance": tolerance}
+        return profile_problem(self, names, found, **options)
 
     def plot(self, x: Any, **options: Any) -> Any:
         """Draws measurements and predictions of each observable, with the noise as bands, by `sciml.plot.observables`.
