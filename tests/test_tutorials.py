@@ -274,6 +274,23 @@ def test_sbml_fit(tmp_path):
     assert abs(float(re.search(r"best log-likelihood (\S+), reached", printed)[1]) - published) < 0.01
 
 
+def test_egfr(tmp_path):
+    pytest.importorskip("sbmlode")
+    pytest.importorskip("petab")
+    collection = (ROOT / "docs/tutorials/data").as_uri()  # in place of a download
+    printed = run("egfr", tmp_path, COLLECTION=collection, STARTS="4")
+    found, published = map(float, re.search(r"parameters: (\S+), published (\S+)", printed).groups())
+    assert abs(found - published) < 0.01
+    best = float(re.search(r"^log-likelihoods: ([\d.]+),", printed, re.MULTILINE)[1])
+    assert published - 0.5 < best < published + 0.2
+    misfits = re.findall(r"^p\w+: 48 measurements, misfit ([\d.]+) of", printed, re.MULTILINE)
+    assert len(misfits) == 3 and all(1 < float(x) < 3 for x in misfits)
+    low, high = map(float, re.search(r"^reaction_9_k1 .* (\S+) - +(\S+)$", printed, re.MULTILINE).groups())
+    assert -1.75 < low < -1.6 and -1.45 < high < -1.3  # with tolerances a tenth of these -1.677 and -1.365
+    assert "the data do not bound `init_EGFR`" in printed
+    assert (tmp_path / "egfr_fit.png").exists()
+
+
 def test_coarse_waves(tmp_path):
     printed = run("coarse_waves", tmp_path)
     assert float(re.search(r"divides the error by ([\d.]+)", printed)[1]) > 5

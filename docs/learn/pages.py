@@ -38,6 +38,7 @@ INSTALLS = {  # what the notebook of a script installs in addition to matplotlib
     "aot_and_export": ("flatbuffers",),
     "callbacks": ("flatbuffers",),
     "flax_models": ("flax",),
+    "egfr": ("sbmlode", "petab"),
     "sbml_fit": ("sbmlode", "petab"),
 }
 TIMING = re.compile(r"^from timing import .*\n", re.MULTILINE)  # what chapters share

@@ -104,5 +104,5 @@ draw(problem, found, OUT / "sbml_fit.png")
 #   one: five of a hundred come within 0.1 of it, three of them closely. The longer plateaus are other optima; the next is 7.6
 #   lower. A single start would most likely end in one of them.
 # - **Identifiability.** The right picture compares the best starts with the published parameters. Rates that the data do
-#   not determine differ, for example the import of homodimers, which is at its bound. `problem.log_density()` is the
-#   input of `sciml.inference.profile_likelihood` and `identifiability`, which quantify this.
+#   not determine differ, for example the import of homodimers, which is at its bound. `problem.profile` gives intervals,
+#   as in [an EGFR model](egfr.md).

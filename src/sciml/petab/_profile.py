@@ -21,6 +21,7 @@ from ..inference._profile import (
     root_and_step,
     stacked,
 )
+from ._expansion import Expansion
 from ._fit import Fitted, PEtabFit, fit_problem, least
 
 # The scale of a parameter in parts of the distance between its bounds, within which a parabola is followed.
@@ -53,13 +54,14 @@ def profile_problem(
     x, lower, upper = jnp.asarray(found.x, problem.lower.dtype), np.asarray(problem.lower), np.asarray(problem.upper)
     ranges = np.where(np.isfinite(upper - lower), _SCALE * (upper - lower), 1.0)
     # directions that the data hardly determine are not followed: far from here the parabola is wrong
-    curvature = np.asarray(_curvature(problem, x), np.float64) + np.diag(1 / ranges**2)
+    here = _expanded(problem, x)
+    curvature = np.asarray(here.curvature, np.float64) + np.diag(1 / ranges**2)
     lanes = [
         lane_of(curvature, k, sign * step, ranges[k], float(x[k]), upper[k] if sign > 0 else lower[k])
         for k in chosen
         for sign in (-1.0, 1.0)
     ]
-    at = _followed(problem, x, stacked(lanes, x.dtype), points, max_steps, tolerance, step, root)
+    at = _followed(problem, x, -here.value, stacked(lanes, x.dtype), points, max_steps, tolerance, step, root)
 
     def own_unit(z: np.ndarray, k: int, values: np.ndarray) -> np.ndarray:
         return np.clip(values, lower[k], upper[k])
@@ -74,16 +76,23 @@ def profile_problem(
 
 
 @eqx.filter_jit
-def _curvature(problem: Fitted, x: Array) -> Array:
-    return problem.expansion(x).curvature
+def _expanded(problem: Fitted, x: Array) -> Expansion:
+    return problem.expansion(x)
 
 
 @eqx.filter_jit
 def _followed(
-    problem: Fitted, x: Array, lanes: Lane, points: int, max_steps: int, tolerance: float, step: float, root: float
+    problem: Fitted,
+    x: Array,
+    top: Array,
+    lanes: Lane,
+    points: int,
+    max_steps: int,
+    tolerance: float,
+    step: float,
+    root: float,
 ) -> tuple[Array, Array]:
     lower, upper = problem.lower, problem.upper
-    top = -problem.expansion(x).value
 
     def one(lane: Lane) -> tuple[Array, Array]:
         held = jnp.arange(x.size, dtype=lane.index.dtype) == lane.index
