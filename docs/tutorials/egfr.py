@@ -34,8 +34,8 @@ jax.config.update("jax_enable_x64", True)
 # %% [markdown]
 # ## Download
 #
-# The address is that of one commit, so that all numbers stay. `COLLECTION` may also be a clone that you have, such as
-# `file:///home/me/Benchmark-Models-PEtab/Benchmark-Models`.
+# The address is that of one commit, so that all numbers stay. `COLLECTION` may also be the address of a folder that you
+# have: `pathlib.Path("Benchmark-Models").resolve().as_uri()`.
 
 # %%
 COMMIT = "4d2085084b289f6215a95475b1ee639fd7d42283"
