@@ -7,6 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Complex, Float, Int, PyTree
 
 from .._checks import check_count, check_time, concrete, no_instance, time_dtype
@@ -19,8 +20,10 @@ from .._status import raise_for_status
 from .._types import Args, RealScalarLike, Y
 from ..solvers._read_diffrax import default_tolerances
 from ..solvers.control._pid import Tolerances
+from ..solvers.methods._ravel import flattened
 from ..solvers.roots._boundary_values import check_nodes
 from ._curve import both_ways
+from ._large_folds import fold_near
 from ._orbits import LimitCycle, Orbits, outside
 from ._problem import Arguments, Equilibria, check_bounds, checked, closed, closed_between
 from ._special import FoundPoint, Kind, SpecialPoint, as_point, eigenvalues_of, found_near
@@ -49,7 +52,8 @@ class Branch(eqx.Module):
             boundary value problem the states at the nodes, with the points before the nodes.
         tangent: The direction of the branch, a pair of states and parameter.
         eigenvalues: The eigenvalues of the Jacobian, the largest real part first; None if they are left out, and
-            for boundary value problems. Of limit cycles None: see `ys.multipliers`.
+            for boundary value problems. Of limit cycles None: see `ys.multipliers`. If a number was asked for, NaN
+            where they are not resolved.
         special: Special points in the order of the branch.
         status: A code of `sciml.Status` for each of both ends: `successful` at a bound, `max_steps_reached` if `points`
             are used up before, `diverged` if the branch could not be followed further, and `mesh_too_coarse` if a limit
@@ -69,6 +73,8 @@ class Branch(eqx.Module):
     def stable(self) -> Bool[Array, "*members points"]:
         """Whether all eigenvalues have a negative real part, or the limit cycles are stable.
 
+        If a number of eigenvalues was asked for, only these count, and a state of which one is NaN is not stable.
+
         Raises:
             ValueError: If there are no eigenvalues.
         """
@@ -79,7 +85,7 @@ class Branch(eqx.Module):
                 "The branch has no eigenvalues: call `continuation(eigenvalues=True)`. Solutions of a boundary value "
                 "problem have none."
             )
-        return (_unstable(self.eigenvalues) == 0) & jnp.isfinite(self.parameter)
+        return (_unstable(self.eigenvalues) == 0) & jnp.all(jnp.isfinite(self.eigenvalues), axis=-1)
 
 
 def _unstable(eigenvalues: Array) -> Int[Array, "..."]:
@@ -104,7 +110,7 @@ def continuation(
     max_step: float = 0.05,
     special: int = 8,
     intervals: int | None = None,
-    eigenvalues: bool = True,
+    eigenvalues: bool | int = True,
     rtol: float | None = None,
     atol: float | None = None,
     throw: bool = True,
@@ -145,7 +151,11 @@ def continuation(
         special: The largest number of special points.
         intervals: The number of intervals of limit cycles from a Hopf point, by default 40. Under a transformation,
             which hides the kind of a point, it tells that the point is a Hopf point.
-        eigenvalues: Whether to compute eigenvalues or multipliers, which tell stability and special points.
+        eigenvalues: Whether to compute eigenvalues or multipliers, which tell stability and special points. A number,
+            such as 6, is for large steady states, as of a field on a grid: only so many are computed, those with the
+            largest real parts that Krylov spaces of the inverse Jacobian resolve, which is factorised by its sparsity
+            pattern. Then only folds are located; of a Hopf point or a branch point there is its kind, and the status
+            `diverged`. No quantities are conserved. Such eigenvalues have derivatives of first order only.
         rtol: Relative tolerance of the states; by default 1e-6 in float64, 1e-4 in float32.
         atol: Absolute tolerance of the states; by default 1e-9 in float64, 1e-6 in float32.
         throw: Whether to raise an error if there is no steady state near `y0`; under a transformation check `status`.
@@ -156,7 +166,8 @@ def continuation(
     Raises:
         TypeError: If an argument has the wrong type, or the state is complex.
         ValueError: If an argument is out of range, a number in `y0` is known and not finite, or `where` does not select
-            one number.
+            one number; or if `eigenvalues` is a number with a boundary value problem, a limit cycle, a special point or
+            `conserved`.
         SolveError: If there is no steady state near `y0` and `throw` is set.
 
     Source:
@@ -190,9 +201,10 @@ def continuation(
     if points < 2:
         raise ValueError("`continuation(points=...)` must be at least 2, but is 1: special points are between two.")
     special = check_count(special, "special", "continuation")
+    few = _check_eigenvalues(eigenvalues, given.y0, y0, boundary, conserved)
     rtol, atol = (d if x is None else x for x, d in zip((rtol, atol), default_tolerances(dtype)))
     numbers = (ends, check_time(t, "t", dtype), rtol, atol, check_longest(max_step))
-    branch = _branch(*given, conserved, between, start, numbers, (points, special, bool(eigenvalues)))
+    branch = _branch(*given, conserved, between, start, numbers, (points, special, few))
     if throw and concrete(branch.status):
         raise_for_status(jnp.where(jnp.any(jnp.isfinite(branch.parameter)), 0, branch.status[0]), where="continuation")
     return branch
@@ -221,6 +233,33 @@ def _check_between(boundary: Any, ts: Any, ys: Y, start: BranchStart, conserved:
         name = "t" if conserved is None else "conserved"
         raise ValueError(f"`{name}` is for steady states, but `boundary` makes this a boundary value problem.")
     return boundary, check_nodes(ts, ys, time_dtype(ys))
+
+
+def _check_eigenvalues(eigenvalues: Any, state: Y, y0: Any, boundary: Any, conserved: Any) -> int:
+    """Returns the number of eigenvalues of a large state; 0 for none, -1 for all of a small one.
+
+    Raises:
+        TypeError: If it is not a truth value or an integer.
+        ValueError: If it is not between 1 and the number of unknowns, or another argument asks for dense matrices.
+    """
+    if isinstance(eigenvalues, bool | np.bool_):
+        return -1 if eigenvalues else 0
+    count, size = check_count(eigenvalues, "eigenvalues", "continuation"), flattened(state).size
+    if count > size:
+        raise ValueError(f"`eigenvalues` must be at most {size}, the number of unknowns, but is {count}.")
+    refused = {
+        "a boundary value problem has no eigenvalues": boundary is not None,
+        "`conserved` makes the Jacobian dense": conserved is not None,
+        "`y0` is a special point, of which the dense path follows the other branch": isinstance(y0, SpecialPoint),
+        "`y0` is a limit cycle": isinstance(y0, LimitCycle),
+    }
+    for reason, given in refused.items():
+        if given:
+            raise ValueError(
+                f"`eigenvalues={count}`, a number, is for steady states of large models from a guess, but {reason}. "
+                "Leave `eigenvalues` out, or pass True or False."
+            )
+    return count
 
 
 def check_longest(max_step: Any) -> float:
@@ -315,25 +354,30 @@ def _followed(
 ) -> Branch:
     model, y0, args, between, start, numbers = promote((model, y0, args, between, start, numbers))
     (low, high), t, rtol, atol, longest = numbers
-    rows, count, with_eigenvalues = options
+    rows, count, few = options
+    with_eigenvalues, large = few != 0, few > 0
     given = Arguments(model, y0, args, leaves)
     if between is None:
-        steady = closed(given, t, conserved, low + _GENERIC * (high - low))
+        steady = closed(given, t, conserved, low + _GENERIC * (high - low), large)
     else:
         steady, with_eigenvalues = closed_between(given, *between), False
     problem, ahead = started(steady, start)
     one = start.kind in ("hopf", "doubling")
-    line = both_ways(problem, (low, high), rows, longest, Tolerances(rtol, atol), ahead, one)
+    line = both_ways(problem, (low, high), rows, longest, Tolerances(rtol, atol), ahead, one, few)
     u, normals = line.points, line.normals
     cycles, values = isinstance(problem, Orbits), None
     if with_eigenvalues:
         if isinstance(problem, Orbits):
             values = jax.vmap(problem.multipliers)(u, line.near)
+        elif large:
+            values = line.jacobians
         else:
             values = jax.vmap(lambda matrix: eigenvalues_of(matrix[:, : u.shape[1] - 1]))(line.jacobians)
         values = jnp.where(jnp.isfinite(u[:, :1]), values, jnp.nan)
     tangents, signs = line.tangents, line.signs
-    kinds = _kinds(jax.lax.stop_gradient(tangents[:, -1]), signs, jax.lax.stop_gradient(values), cycles)
+    # where a sign is not known, there may be more unstable eigenvalues
+    seen = jnp.where((signs != 0)[:, None], values, jnp.nan) if large else values
+    kinds = _kinds(jax.lax.stop_gradient(tangents[:, -1]), signs, jax.lax.stop_gradient(seen), cycles)
     chosen = jnp.argsort(kinds == 0, stable=True)[:count]
 
     # derivatives end before the loop, by which nothing in it is differentiated
@@ -343,8 +387,15 @@ def _followed(
     def located(_: None, row: Array) -> tuple[None, tuple[FoundPoint, tuple]]:
         return None, _between(still, *rows_of, kinds[row], row)
 
-    _, (found, near) = scan(located, None, chosen, like=(still.constants, rows_of))
-    points = jax.vmap(lambda found, near: as_point(problem._replace(near=near), found))(found, near)
+    if isinstance(problem, Equilibria) and large:
+
+        def fold(_: None, row: Array) -> tuple[None, SpecialPoint]:
+            return None, _fold_between(problem, *rows_of[:3], kinds[row], row)
+
+        _, points = scan(fold, None, chosen, like=(still.constants, rows_of))
+    else:
+        _, (found, near) = scan(located, None, chosen, like=(still.constants, rows_of))
+        points = jax.vmap(lambda found, near: as_point(problem._replace(near=near), found))(found, near)
     states, ways = (jax.vmap(problem.state)(x, line.near) for x in (u, tangents))
     if cycles:
         error = jax.vmap(lambda u, near: still.error(u, still.constants, near))(rows_of[0], line.near)
@@ -366,6 +417,8 @@ def _kinds(slope: Array, signs: Array, values: Array | None, cycles: bool) -> In
         kinds = jnp.where(doubles[1:] * doubles[:-1] < 0, int(Kind.period_doubling), kinds)
     elif values is not None:
         crossed = jnp.abs(jnp.diff(_unstable(values))) >= 2
+        known = jnp.all(jnp.isfinite(values), axis=1)
+        crossed &= known[1:] & known[:-1]
         kinds = jnp.where(crossed & (kinds == int(Kind.none)), int(Kind.hopf), kinds)
     # on the side branch of a pitchfork the parameter turns, too
     kinds = jnp.where(signs[1:] * signs[:-1] < 0, int(Kind.branch_point), kinds)
@@ -384,12 +437,40 @@ def _between(
 ) -> tuple[FoundPoint, tuple]:
     """Locates a special point between a row and the next one; returns also what it is near to."""
     before, here = (jax.tree.map(lambda x, row=row: x[row], near) for row in (row, row + 1))
-    first, second, slopes = problem.moved(u[row], before, here), u[row + 1], jnp.abs(tangents[:, -1])
-    part = jnp.where(kind == int(Kind.fold), slopes[row] / (slopes[row] + slopes[row + 1]), 0.5)
-    guess = jnp.where(kind == int(Kind.none), problem.start, first + part * (second - first))
+    first, second = problem.moved(u[row], before, here), u[row + 1]
+    guess = jnp.where(
+        kind == int(Kind.none),
+        problem.start,
+        _guess(first, second, jnp.stack([tangents[row, -1], tangents[row + 1, -1]]), kind),
+    )
     known = problem.moved(tangents[row], before, here)
     turning = None if values is None else values[row + 1]
     found = found_near(problem._replace(near=here), guess, kind, known / jnp.linalg.norm(known), turning)
-    place, length = (jnp.dot(normals[row + 1], x - first) for x in (found.z[: first.size], second))
-    inside = (place >= -_AWAY * length) & (place <= (1 + _AWAY) * length)
+    inside = _is_inside(found.z[: first.size], first, second, normals[row + 1])
     return found._replace(good=found.good & inside), here
+
+
+def _guess(first: Array, second: Array, slopes: Array, kind: Array) -> Array:
+    """Returns a guess of a special point between two points, at which the parameter changes by slopes."""
+    slopes = jnp.abs(slopes)
+    part = jnp.where(kind == int(Kind.fold), slopes[0] / (slopes[0] + slopes[1]), 0.5)
+    return first + part * (second - first)
+
+
+def _is_inside(x: Array, first: Array, second: Array, normal: Array) -> Bool[Array, ""]:
+    """Returns whether a point is between two points, or not far outside."""
+    place, length = jnp.dot(normal, x - first), jnp.dot(normal, second - first)
+    return (place >= -_AWAY * length) & (place <= (1 + _AWAY) * length)
+
+
+def _fold_between(
+    problem: Equilibria, u: Array, tangents: Array, normals: Array, kind: Array, row: Array
+) -> SpecialPoint:
+    """Locates a fold of large states between a row and the next one."""
+    first, second, slopes = u[row], u[row + 1], jnp.stack([tangents[row, -1], tangents[row + 1, -1]])
+    guess = _guess(first, second, slopes, kind)
+
+    def inside(x: Array) -> Array:
+        return _is_inside(x, first, second, normals[row + 1])
+
+    return fold_near(problem, guess, tangents[row], kind, inside)

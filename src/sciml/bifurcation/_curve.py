@@ -28,20 +28,29 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Complex, Float, Int
 
 from .._jax._loops import scan, while_loop
 from .._jax._vma import match, rows_like
 from .._status import Status
 from ..solvers.control._pid import Tolerances, scaled_error
 from ..solvers.linear._entries import DenseMatrix
+from ..solvers.linear._structure import AbstractStructure
 from ..solvers.roots._conserved import with_jacobian
 from ..solvers.roots._implicit_root import with_derivatives
+from ._bordered import Bordered
+from ._few_eigenvalues import few_eigenvalues
 from ._orbits import Orbits, PointsOfCycles
 from ._problem import Equilibria
 
 Curves = Equilibria | Orbits | PointsOfCycles
 """Equations that vanish on curves."""
+
+
+def structure_of(problem: Curves) -> AbstractStructure | None:
+    """Returns the format in which the Jacobian of a large state is factorised; None for a dense one."""
+    return problem.structure if isinstance(problem, Equilibria) else None
+
 
 _TURN = 0.15
 """The angle, in radians, by which a curve turns in a step of the wanted length."""
@@ -156,7 +165,8 @@ def follow(
     """
     start, constants = problem.start, problem.constants
     size, dtype = start.size, start.dtype
-    dense, last = DenseMatrix(np.eye(size)), jnp.zeros(size, dtype).at[-1].set(1)
+    dense = None if structure_of(problem) else DenseMatrix(np.eye(size))
+    last = jnp.zeros(size, dtype).at[-1].set(1)
     low, high = bounds
     weight = jnp.sqrt(jnp.asarray(max(size - 1, 1), dtype))
 
@@ -173,17 +183,25 @@ def follow(
         length = jnp.linalg.norm(v)
         return v / jnp.where(length > 0, length, 1)
 
-    def iterate(c: _Carry) -> _Carry:
+    def move_and_tangent(c: _Carry, row: Array) -> tuple[Array, Array]:
+        """Returns the Newton step and the tangent, in units, by the matrix with a row below it."""
+        if structure_of(problem) is not None:
+            bordered = Bordered(problem, c.u, row / c.units)
+            move, tangent = jax.vmap(bordered)(jnp.stack([jnp.append(-bordered.value, 0), last])) / c.units[None]
+            return move, tangent
         value, jacobian = with_jacobian(lambda u: problem.equations(u, constants, *c.near), c.u)
-        first = c.number == 0
-        # in units, each row divided by its largest entry
-        row = jnp.where(first | c.lands, last, c.tangent)
+        # each row divided by its largest entry
         matrix = jacobian * c.units[None]
         largest = jnp.max(jnp.abs(matrix), axis=1)
         scale = 1 / jnp.where(largest > 0, largest, 1)
         factors = dense.factorise(jnp.concatenate([matrix * scale[:, None], row[None]]))
         right = jnp.stack([jnp.append(-value * scale, 0), last])
         move, tangent = jax.vmap(lambda b: dense.substitute(factors, b))(right)
+        return move, tangent
+
+    def iterate(c: _Carry) -> _Carry:
+        first = c.number == 0
+        move, tangent = move_and_tangent(c, jnp.where(first | c.lands, last, c.tangent))
         # a known parameter is kept to the last bit
         move = jnp.where((first | c.lands) & (last == 1), 0, move)
         u = c.u + c.units * move
@@ -334,8 +352,8 @@ class BothWays(NamedTuple):
         normals: See `Curve`; without derivatives.
         tangents: The tangents.
         near: See `Curve`; unused rows have the value of the start.
-        jacobians: The Jacobians of the equations; of unused rows the identity.
-        signs: The signs of the determinants of Jacobian and normal.
+        jacobians: The Jacobians of the equations, of unused rows the identity; of large states some eigenvalues.
+        signs: The signs of the determinants of Jacobian and normal; zero where they are not known.
         status: One code for each direction.
         closed: Whether it is closed.
     """
@@ -344,7 +362,7 @@ class BothWays(NamedTuple):
     normals: Float[Array, "rows m"]
     tangents: Float[Array, "rows m"]
     near: tuple
-    jacobians: Float[Array, "rows n m"]
+    jacobians: Float[Array, "rows n m"] | Complex[Array, "rows count"]
     signs: Float[Array, " rows"]
     status: Int[Array, " 2"]
     closed: Bool[Array, ""]
@@ -358,6 +376,7 @@ def both_ways(
     tolerances: Tolerances,
     ahead: Float[Array, " m"] | None = None,
     one: bool = False,
+    count: int = 0,
 ) -> BothWays:
     """Follows a curve in both directions, with derivatives by the constants of the problem.
 
@@ -369,6 +388,7 @@ def both_ways(
         tolerances: See there.
         ahead: See there.
         one: Whether both directions are the same, of which one is followed.
+        count: The number of eigenvalues of large states.
     """
     fixed, bounds = jax.lax.stop_gradient((problem.constants, bounds))
     still = problem._replace(constants=fixed)
@@ -395,8 +415,13 @@ def both_ways(
     # the matrix is singular at a branch point itself, whose tangent is known
     regular = jnp.ones(len(points), bool).at[0 if one else rows - 1].set(ahead is None)
     known = jnp.zeros_like(problem.start) if ahead is None else ahead
-    run = jax.vmap(lambda *row: _refined(problem, known, *row))
-    u, tangents, jacobians, signs = run(points, normals, regular, near)
+    if structure_of(problem) is None:
+        run = jax.vmap(lambda *row: _refined(problem, known, *row))
+        u, tangents, jacobians, signs = run(points, normals, regular, near)
+    else:  # one row at a time, whose factors a gradient computes again
+        of_row = jax.checkpoint(lambda near, row: _refined_by_factors(problem, near, *row), prevent_cse=False)
+        first = jnp.asarray(np.random.default_rng(1).normal(size=(count, problem.start.size - 1)), points.dtype)
+        _, (u, tangents, jacobians, signs) = scan(of_row, first, (points, normals), like=like)
     status = jnp.concatenate([jnp.zeros_like(both.status), both.status]) if one else both.status
     return BothWays(u, normals, tangents, near, jacobians, signs, status, closed)
 
@@ -418,3 +443,37 @@ def _refined(problem: Curves, known: Array, u: Array, normal: Array, regular: Ar
     sign = jnp.where(regular, jnp.linalg.slogdet(jax.lax.stop_gradient(matrix))[0], 0)
     point, tangent, sign = (jnp.where(there, x, jnp.nan) for x in (point, tangent, sign))
     return point, tangent, jnp.where(there, jacobian, unit[:-1]), sign
+
+
+def _refined_by_factors(problem: Curves, near: Array, u: Array, normal: Array) -> tuple[Array, tuple]:
+    """Returns a point of a large state with its derivatives, its tangent, some eigenvalues, and the sign.
+
+    `near` are vectors near the eigenvectors, and are returned first for the next point; see `few_eigenvalues`.
+    """
+    there, n = jnp.all(jnp.isfinite(u)), u.size - 1
+
+    def refined(u: Array, normal: Array) -> tuple[Array, tuple]:
+        # members of `jax.vmap` compute rows that are not used, too
+        safe, normal = jnp.where(there, u, problem.start), jnp.where(there, normal, jnp.zeros_like(u).at[-1].set(1))
+        bordered = Bordered(problem, safe, normal)
+
+        def equations(v: Array) -> Array:
+            return jnp.append(problem.equations(v, problem.constants), jnp.dot(normal, v - safe))
+
+        point = with_derivatives(equations, safe, there | True, bordered.solve)
+        _, along = jax.linearize(equations, point)
+        tangent = bordered.solve(along, jnp.zeros_like(u).at[-1].set(1))
+        values, after = few_eigenvalues(lambda v: along(jnp.append(v, 0))[:n], bordered, near)
+        # an odd number of positive eigenvalues turns the sign of the determinant of the Jacobian
+        positive = jnp.sum(values.real > 0)
+        known = jnp.all(jnp.isfinite(values)) & (positive < values.size)
+        sign = jnp.sign(jax.lax.stop_gradient(tangent[-1]))
+        sign = jnp.where(known, jnp.where(positive % 2 == 1, -sign, sign), 0)
+        found = tuple(jnp.where(there, x, jnp.nan) for x in (point, tangent, values, sign))
+        return jax.lax.stop_gradient(jnp.where(there, after, near)), found
+
+    def unused(u: Array, normal: Array) -> tuple[Array, tuple]:
+        blank = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), jax.eval_shape(refined, u, normal)[1])
+        return near, match(blank, (u, normal, near))
+
+    return jax.lax.cond(there, refined, unused, u, normal)

@@ -24,7 +24,7 @@ from ..solvers.methods._ravel import flattened
 from ..solvers.roots._implicit_root import with_derivatives
 from ._orbits import LimitCycle, near_of, orbits
 from ._problem import Arguments, checked, closed
-from ._special import newton
+from ._special import dense_step, newton
 
 _EARLIEST, _LATEST = 0.5, 1.5
 """The range in which the state comes back to the first one, in periods as guessed."""
@@ -168,7 +168,7 @@ def _found(
         def equations(u: Array) -> Array:
             return problem.equations(u, constants, *near)
 
-        u, good = newton(equations, u, units, (constants, near))
+        u, good = newton(dense_step(equations, units), u, units, (constants, near))
         new = problem.renewed(u, constants, near)
         moved = jnp.where(last, u, problem.moved(u, near, new))
         return (moved, jax.tree.map(lambda a, b: jnp.where(last, a, b), near, new), good), good

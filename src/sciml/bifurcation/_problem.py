@@ -13,12 +13,14 @@ from jaxtyping import Array, Float, Real
 from .._checks import check_start, concrete, time_dtype
 from .._parameters import indices_of
 from .._types import Args, Y
+from ..solvers.linear._structure import AbstractStructure
 from ..solvers.methods._ravel import flattened, unflattened
 from ..solvers.roots._boundary_values import check_conditions, collocation
 from ..solvers.roots._conserved import check_conserved, conserved_quantities
 from ..solvers.terms._explain import check_callable
 from ..solvers.terms._field import arrays_of, check_like, close_field, literals_as_arrays
 from ..solvers.terms._suits import check_suits
+from ._bordered import structure_of_jacobian
 
 Equations = Callable[..., Float[Array, " n"]]
 """`equations(u, constants, *near)`, $n$ numbers that vanish on curves in the space of the $m = n + 1$ unknowns `u`; of
@@ -35,6 +37,7 @@ class Equilibria(NamedTuple):
         like: A state, for its structure; of a boundary value problem the states at all nodes.
         nodes: The number of nodes of a boundary value problem, or 1.
         near: Nothing: see `Orbits`, which has the same methods.
+        structure: The format in which the Jacobian of a large state is factorised; None for a dense one.
     """
 
     equations: Equations
@@ -43,6 +46,7 @@ class Equilibria(NamedTuple):
     like: Y
     nodes: int = 1
     near: tuple = ()
+    structure: AbstractStructure | None = None
 
     def state(self, u: Float[Array, " m"], near: tuple = ()) -> Y:
         """Returns the state of a vector of unknowns, or of a tangent."""
@@ -244,7 +248,7 @@ def closed_between(given: Arguments, boundary: Callable, ts: Real[Array, " nodes
     return Equilibria(equations, (ts, of_field, of_ends), start, jax.lax.stop_gradient(ys), nodes=count)
 
 
-def closed(given: Arguments, t: Any, conserved: Any, elsewhere: Any = None) -> Equilibria:
+def closed(given: Arguments, t: Any, conserved: Any, elsewhere: Any = None, large: bool = False) -> Equilibria:
     """Returns the equations of a model, traced once.
 
     Args:
@@ -253,6 +257,7 @@ def closed(given: Arguments, t: Any, conserved: Any, elsewhere: Any = None) -> E
         conserved: Conserved quantities as a function of the state, or None to find linear ones.
         elsewhere: A value of the last parameter at which conserved quantities are sought; by default its own. At its
             own a quantity may be conserved by chance, as by a rate constant of zero.
+        large: Whether the Jacobian is to be factorised by its sparsity pattern, and quantities are not held.
     """
     y0, dtype = given.y0, time_dtype(given.y0)
     leaves = jax.tree.leaves((given.model, given.args))
@@ -265,14 +270,22 @@ def closed(given: Arguments, t: Any, conserved: Any, elsewhere: Any = None) -> E
         return flattened(field(t, (y, parameters), operands)[0])
 
     there = parameters if elsewhere is None else parameters.at[-1].set(elsewhere)
-    quantities = conserved_quantities(lambda y: field(t, (y, there), operands)[0], y0, conserved)
+    quantities = None if large else conserved_quantities(lambda y: field(t, (y, there), operands)[0], y0, conserved)
     numbers, rest = eqx.partition(quantities, eqx.is_array)
     x0 = flattened(y0)
 
     def equations(u: Float[Array, " m"], constants: tuple) -> Float[Array, " n"]:
         t, operands, numbers, held = constants
         slopes = rates(unflattened(u, y0), u[x0.size :], t, operands)
+        if large:
+            return slopes
         return slopes - eqx.combine(numbers, rest).term(u[: x0.size], held).astype(u.dtype)
 
     start = jax.lax.stop_gradient(jnp.append(x0, parameters.astype(x0.dtype)))
-    return Equilibria(equations, (t, operands, numbers, x0), start, jax.lax.stop_gradient(y0))
+    constants = t, operands, numbers, x0
+    found = Equilibria(equations, constants, start, jax.lax.stop_gradient(y0))
+    if not large:
+        return found
+    return found._replace(
+        structure=structure_of_jacobian(lambda x: equations(jnp.append(x, start[-1]), constants), start[:-1])
+    )

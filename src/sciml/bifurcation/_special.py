@@ -24,6 +24,7 @@ Source:
 """
 
 import enum
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -213,11 +214,16 @@ def _eigenvector(matrix: Complex[Array, "n n"], size: Array) -> tuple[Array, Arr
 def _units(problem: Equilibria | Orbits, z: Array, jacobian: Array) -> Array:
     """Returns the sizes of the unknowns of an extended system, in which Newton steps are measured."""
     n, small = jacobian.shape[0], float(jnp.finfo(z.dtype).eps) ** 0.5
-    sizes = problem.sizes(z[:n])
-    state = jnp.maximum(sizes, _SMALL * jnp.max(sizes))
     turn = jnp.where(z[-1] == 0, jnp.max(jnp.abs(jacobian)), z[-1])
     vectors = jnp.ones(2 * n, z.dtype)
-    return jnp.maximum(jnp.concatenate([state, jnp.abs(z[n : n + 1]), vectors, turn[None]]), small)
+    return jnp.concatenate([sizes_of_unknowns(problem, z[: n + 1]), vectors, jnp.maximum(turn, small)[None]])
+
+
+def sizes_of_unknowns(problem: Equilibria | Orbits, u: Float[Array, " m"]) -> Float[Array, " m"]:
+    """Returns the sizes of a state and a parameter, in which Newton steps are measured."""
+    sizes = problem.sizes(u[:-1])
+    state = jnp.maximum(sizes, _SMALL * jnp.max(sizes))
+    return jnp.maximum(jnp.append(state, jnp.abs(u[-1])), float(jnp.finfo(u.dtype).eps) ** 0.5)
 
 
 class _Iteration(NamedTuple):
@@ -230,21 +236,33 @@ class _Iteration(NamedTuple):
     number: Array
 
 
-def newton(f: Any, start: Array, units: Array, like: Any, wanted: Array | bool = True) -> tuple[Array, Array]:
+def dense_step(f: Any, units: Array) -> Callable[[Array], Array]:
+    """Returns the Newton step as a function of the place, by a dense matrix."""
+    dense = DenseMatrix(np.eye(units.size))
+
+    def step(z: Array) -> Array:
+        value, matrix = with_jacobian(f, z)
+        matrix = matrix * units[None]
+        largest = jnp.max(jnp.abs(matrix), axis=1)
+        rows = 1 / jnp.where(largest > 0, largest, 1)
+        return -units * dense.substitute(dense.factorise(matrix * rows[:, None]), rows * value)
+
+    return step
+
+
+def newton(
+    step_at: Callable[[Array], Array], start: Array, units: Array, like: Any, wanted: Array | bool = True
+) -> tuple[Array, Array]:
     """Returns a root near the start, and whether it is one.
 
     A step is accepted if the Newton step that follows is shorter; otherwise a part of it is tried. The start is
     returned if no root is wanted.
     """
-    dense, tolerance = DenseMatrix(np.eye(start.size)), float(jnp.finfo(start.dtype).eps) ** _PRECISION
+    tolerance = float(jnp.finfo(start.dtype).eps) ** _PRECISION
 
     def iterate(c: _Iteration) -> _Iteration:
         trial = c.z + c.part * c.step
-        value, matrix = with_jacobian(f, trial)
-        matrix = matrix * units[None]
-        largest = jnp.max(jnp.abs(matrix), axis=1)
-        rows = 1 / jnp.where(largest > 0, largest, 1)
-        step = -units * dense.substitute(dense.factorise(matrix * rows[:, None]), rows * value)
+        step = step_at(trial)
         length = jnp.max(jnp.abs(step / units))
         shorter = length <= (1 - c.part / 4) * c.length  # not if it is NaN
         part = jnp.where(shorter, jnp.minimum(1, 2 * c.part), c.part / 4)
@@ -321,7 +339,8 @@ def found_near(
     def equations(z: Array) -> Array:
         return jnp.where(usable, extended(problem, z, constants, a, kind), z - start)
 
-    z, close = newton(equations, start, _units(problem, start, jacobian), (constants, kind), usable)
+    units = _units(problem, start, jacobian)
+    z, close = newton(dense_step(equations, units), start, units, (constants, kind), usable)
     size, number = jnp.max(jnp.abs(jacobian[:, :-1])), jnp.abs(z[-1])
     terms = jnp.max(jnp.matmul(jnp.abs(jacobian), jnp.abs(z[: guess.size]), precision="highest"))
     small = float(jnp.finfo(guess.dtype).eps) ** 0.5
