@@ -213,8 +213,15 @@ class Hybridization:
         """Returns a row for each number of a network's arrays, copied from the row of the most specific identifier."""
         table, known = self.table.get(name, {}), self.arrays.get("parameters", {}).get(name, {})
         parsed = {key: parameter_of(row) for key, row in table.items()}
-        rows = []
-        for layer, array, value in named_arrays(module):
+        every, rows = named_arrays(module), []
+        there = {(), *((layer,) for layer, *_ in every), *((layer, array) for layer, array, _ in every)}
+        there |= {(layer, array, index) for layer, array, x in every for index in np.ndindex(x.shape)}
+        if unknown := [row.id for key, row in table.items() if key not in there]:
+            raise ValueError(
+                f"`{unknown[0]}` is `{self.mapped[unknown[0]]}`, but the arrays of `{name}` are "
+                f"{', '.join(f'[{layer}].{array} of shape {x.shape}' for layer, array, x in every)}."
+            )
+        for layer, array, value in every:
             found = np.asarray(value)
             if not given and array in known.get(layer, {}):
                 found = known[layer][array]
