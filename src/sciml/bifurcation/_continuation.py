@@ -155,7 +155,7 @@ def continuation(
             such as 6, is for large steady states, as of a field on a grid: only so many are computed, those with the
             largest real parts that Krylov spaces of the inverse Jacobian resolve, which is factorised by its sparsity
             pattern. Then only folds are located; of a Hopf point or a branch point there is its kind, and the status
-            `diverged`. No quantities are conserved. Such eigenvalues have derivatives of first order only.
+            `diverged`. No quantities are conserved. Such a branch has first derivatives only.
         rtol: Relative tolerance of the states; by default 1e-6 in float64, 1e-4 in float32.
         atol: Absolute tolerance of the states; by default 1e-9 in float64, 1e-6 in float32.
         throw: Whether to raise an error if there is no steady state near `y0`; under a transformation check `status`.

@@ -39,8 +39,8 @@ def few_eigenvalues(
 ) -> tuple[Complex[Array, " count"], Float[Array, "count n"]]:
     r"""Returns eigenvalues with the largest real parts, NaN if not resolved, and vectors for the next point.
 
-    A derivative is $w^* \dot J v$ with the right eigenvectors $v$ and the left ones $w$, where $w^* v = 1$. It holds
-    once: eigenvectors count as constants.
+    A derivative is $w^* \dot J v$ with the right eigenvectors $v$ and the left ones $w$, where $w^* v = 1$. There is no
+    second one, since eigenvectors count as constants.
 
     Args:
         along: The product of the Jacobian and a vector, with its derivatives.
@@ -49,7 +49,7 @@ def few_eigenvalues(
             them.
     """
     values, vectors, resolved = _rightmost(lambda b: at.structure.substitute(at.factors, b), near)
-    after, values = _spanning(values, vectors), jnp.where(resolved, values, jnp.nan)
+    after, values = _spanning(values, vectors), jnp.where(resolved, values - at.shift.astype(values.dtype), jnp.nan)
     products = jax.lax.complex(*(jax.vmap(along)(v) for v in (vectors.real, vectors.imag)))
     return _with_derivatives(at.structure, products, values, vectors, at.factors), after
 
@@ -65,10 +65,25 @@ def _(structure: Any, primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     _, values, vectors, factors = jax.lax.stop_gradient(primals)
     _, left, _ = _rightmost(lambda b: structure.substitute_transposed(factors, b), _spanning(values, vectors))
     # of a space of left eigenvectors the ones that belong to the right ones
-    known = jnp.isfinite(values)
+    left, known = _constant(left, primals[0]), jnp.isfinite(values)
     meet = jnp.where(jnp.outer(known, known), left @ vectors.T, jnp.eye(values.size, dtype=left.dtype))
     rates = jnp.diagonal(jnp.linalg.solve(meet, left @ tangents[0].T))
     return values, jnp.where(known, rates, 0)
+
+
+@jax.custom_jvp
+def _constant(left: Array, products: Array) -> Array:
+    """Returns eigenvectors, which have no derivative, as long as the Jacobian has none."""
+    del products
+    return left
+
+
+@_constant.defjvp
+def _(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    raise NotImplementedError(
+        "`continuation` with a number for `eigenvalues` has first derivatives only. Set `eigenvalues=True` for second "
+        "ones."
+    )
 
 
 def _rightmost(divided: Callable[[Array], Array], near: Array) -> tuple[Array, Array, Array]:
