@@ -376,7 +376,7 @@ def _followed(
         values = jnp.where(jnp.isfinite(u[:, :1]), values, jnp.nan)
     tangents, signs = line.tangents, line.signs
     # where a sign is not known, there may be more unstable eigenvalues
-    seen = jnp.where((signs != 0)[:, None], values, jnp.nan) if large else values
+    seen = values if values is None or not large else jnp.where((signs != 0)[:, None], values, jnp.nan)
     kinds = _kinds(jax.lax.stop_gradient(tangents[:, -1]), signs, jax.lax.stop_gradient(seen), cycles)
     chosen = jnp.argsort(kinds == 0, stable=True)[:count]
 

@@ -165,7 +165,6 @@ def follow(
     """
     start, constants = problem.start, problem.constants
     size, dtype = start.size, start.dtype
-    dense = None if structure_of(problem) else DenseMatrix(np.eye(size))
     last = jnp.zeros(size, dtype).at[-1].set(1)
     low, high = bounds
     weight = jnp.sqrt(jnp.asarray(max(size - 1, 1), dtype))
@@ -194,6 +193,7 @@ def follow(
         matrix = jacobian * c.units[None]
         largest = jnp.max(jnp.abs(matrix), axis=1)
         scale = 1 / jnp.where(largest > 0, largest, 1)
+        dense = DenseMatrix(np.eye(size))
         factors = dense.factorise(jnp.concatenate([matrix * scale[:, None], row[None]]))
         right = jnp.stack([jnp.append(-value * scale, 0), last])
         move, tangent = jax.vmap(lambda b: dense.substitute(factors, b))(right)

@@ -44,10 +44,11 @@ def profile_problem(
     tolerance = float(tolerance)
     if not tolerance > 0:
         raise ValueError(f"`profile(tolerance=...)` must be positive, but is {tolerance!r}.")
-    names = problem.names if names is None else (names,) if isinstance(names, str) else tuple(names)
-    if unknown := [name for name in names if name not in problem.names]:
+    every = tuple(problem.names)
+    chosen_names = every if names is None else (names,) if isinstance(names, str) else tuple(names)
+    if unknown := [name for name in chosen_names if name not in every]:
         raise ValueError(f"`profile`: `{unknown[0]}` is no estimated parameter; these are {', '.join(problem.names)}.")
-    chosen = [problem.names.index(name) for name in names]
+    chosen = [every.index(name) for name in chosen_names]
     root, step = root_and_step(threshold, points)
     if found is None:
         found = fit_problem(problem, starts=1, key=None, max_steps=200, rtol=None)
@@ -57,7 +58,7 @@ def profile_problem(
     here = _expanded(problem, x)
     curvature = np.asarray(here.curvature, np.float64) + np.diag(1 / ranges**2)
     lanes = [
-        lane_of(curvature, k, sign * step, ranges[k], float(x[k]), upper[k] if sign > 0 else lower[k])
+        lane_of(curvature, k, sign * step, float(ranges[k]), float(x[k]), float(upper[k] if sign > 0 else lower[k]))
         for k in chosen
         for sign in (-1.0, 1.0)
     ]
